@@ -1,0 +1,1 @@
+"""Object-centric learning from multiple unspecified viewpoints, in JAX."""
