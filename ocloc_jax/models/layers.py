@@ -1,0 +1,185 @@
+"""Layers shared by encoder and decoder, initialised as the released program's."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Array, Float
+
+Dtype = Any
+EPSILON = 1e-5  # of every LayerNorm; flax's own default is 1e-6
+
+glorot = nn.initializers.glorot_uniform()
+# Uniform in +-1/sqrt(fan in), which PyTorch gives a linear layer by default.
+fan_in_uniform = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
+
+
+def uniform(bound: float) -> nn.initializers.Initializer:
+    """Initialises uniformly in [-bound, bound]."""
+
+    def init(key: Array, shape: Sequence[int], dtype: Dtype = jnp.float32) -> Array:
+        return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+    return init
+
+
+def dense(features: int, name: str | None = None, **options: Any) -> nn.Dense:
+    """A linear layer with Glorot-uniform weights."""
+    return nn.Dense(features, name=name, **{"kernel_init": glorot, **options})
+
+
+def layer_norm(name: str | None = None, dtype: Dtype = jnp.float32) -> nn.LayerNorm:
+    """LayerNorm over channels; flax computes its statistics in float32."""
+    return nn.LayerNorm(epsilon=EPSILON, dtype=dtype, name=name)
+
+
+def conv(
+    features: int, size: int, stride: int = 1, name: str | None = None, **options: Any
+) -> nn.Conv:
+    """A convolution padded so that only its stride changes the resolution."""
+    pad = (size - stride) // 2
+    return nn.Conv(
+        features,
+        (size, size),
+        strides=stride,
+        padding=pad,
+        kernel_init=glorot,
+        name=name,
+        **options,
+    )
+
+
+class Mlp(nn.Module):
+    """Linear layers with SiLU between them, and after the last if asked."""
+
+    features: Sequence[int]
+    activate_last: bool = False
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*b i"]) -> Float[Array, "*b o"]:
+        for i, features in enumerate(self.features):
+            x = dense(features, name=f"layer_{i}", dtype=self.dtype)(x)
+            if self.activate_last or i + 1 < len(self.features):
+                x = nn.silu(x)
+        return x
+
+
+def position_grid(height: int, width: int) -> Float[np.ndarray, "h w 2"]:
+    """Coordinates (x, y) in [-1, 1], end points included."""
+    x, y = np.linspace(-1, 1, width), np.linspace(-1, 1, height)
+    return np.stack(np.meshgrid(x, y), axis=-1).astype(np.float32)
+
+
+# Which taps of a 4x4 kernel meet the two inputs seen by an even and an odd output.
+_TAPS = np.array([[3, 1], [2, 0]])
+
+
+def upsample_conv(
+    x: Float[Array, "b h w i"], kernel: Float[Array, "4 4 i o"]
+) -> Float[Array, "b h2 w2 o"]:
+    """Transposed 4x4 convolution of stride 2 in its sub-pixel form.
+
+    Each of the four output parities is a 2x2 convolution of the input, so nothing is
+    multiplied by the zeros that stride 2 would insert, and on CPU the gradient is
+    several times faster than that of `jax.lax.conv_transpose`.
+    """
+    _, height, width, _ = x.shape
+    out = kernel.shape[-1]
+    taps = kernel[_TAPS][:, :, _TAPS]  # [row parity, tap, column parity, tap, i, o]
+    taps = taps.transpose(1, 3, 4, 0, 2, 5).reshape(2, 2, x.shape[-1], 4 * out)
+    y = jax.lax.conv_general_dilated(
+        x, taps, (1, 1), [(1, 1), (1, 1)], dimension_numbers=("NHWC", "HWIO", "NHWC")
+    ).reshape(-1, height + 1, width + 1, 2, 2, out)
+    rows = [
+        jnp.stack([y[:, r : r + height, c : c + width, r, c] for c in (0, 1)], axis=3)
+        for r in (0, 1)
+    ]  # each [b, h, w, column parity, o]
+    return jnp.stack(rows, axis=2).reshape(-1, 2 * height, 2 * width, out)
+
+
+class UpsampleConv(nn.Module):
+    """Doubles the resolution by a transposed 4x4 convolution of stride 2."""
+
+    features: int
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "b h w i"]) -> Float[Array, "b h2 w2 o"]:
+        shape = (4, 4, x.shape[-1], self.features)
+        kernel = self.param("kernel", glorot, shape)
+        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        x, kernel, bias = nn.dtypes.promote_dtype(x, kernel, bias, dtype=self.dtype)
+        return upsample_conv(x, kernel) + bias[None, None, None]
+
+
+class Gru(nn.Module):
+    """A gated recurrent unit with separate biases for input and state.
+
+    Always computed in float32: the slots pass through it T times.
+    """
+
+    @nn.compact
+    def __call__(
+        self, state: Float[Array, "*b d"], inputs: Float[Array, "*b i"]
+    ) -> Float[Array, "*b d"]:
+        width = 3 * state.shape[-1]
+        orthogonal = nn.initializers.orthogonal()
+        state = state.astype(jnp.float32)
+        from_input = dense(width, "input", dtype=jnp.float32)(inputs)
+        from_state = dense(width, "state", dtype=jnp.float32, kernel_init=orthogonal)(
+            state
+        )
+        input_r, input_z, input_n = jnp.split(from_input, 3, axis=-1)
+        state_r, state_z, state_n = jnp.split(from_state, 3, axis=-1)
+        reset = nn.sigmoid(input_r + state_r)
+        update = nn.sigmoid(input_z + state_z)
+        candidate = jnp.tanh(input_n + reset * state_n)
+        return (1 - update) * candidate + update * state
+
+
+class TransformerLayer(nn.Module):
+    """Pre-norm self-attention and feed-forward layer, written as a scan body."""
+
+    num_heads: int
+    mlp_hidden: int
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "b n d"], _: None
+    ) -> tuple[Float[Array, "b n d"], None]:
+        x = x + self._attention(layer_norm("norm_attention", self.dtype)(x))
+        y = layer_norm("norm_mlp", self.dtype)(x)
+        y = self._linear(self.mlp_hidden, y.shape[-1], "mlp_in")(y)
+        y = self._linear(x.shape[-1], self.mlp_hidden, "mlp_out")(nn.silu(y))
+        return x + y, None
+
+    def _attention(self, x: Float[Array, "b n d"]) -> Float[Array, "b n d"]:
+        heads = (*x.shape[:-1], self.num_heads, -1)
+        qkv = dense(3 * x.shape[-1], "attention_in", dtype=self.dtype)(x)
+        query, key, value = (p.reshape(heads) for p in jnp.split(qkv, 3, axis=-1))
+        y = jax.nn.dot_product_attention(query, key, value).reshape(x.shape)
+        init = {"kernel_init": fan_in_uniform}
+        return dense(x.shape[-1], "attention_out", dtype=self.dtype, **init)(y)
+
+    def _linear(self, features: int, fan_in: int, name: str) -> nn.Dense:
+        init = {"kernel_init": fan_in_uniform, "bias_init": uniform(fan_in**-0.5)}
+        return dense(features, name, dtype=self.dtype, **init)
+
+
+def transformer(
+    num_layers: int, num_heads: int, mlp_hidden: int, dtype: Dtype, name: str
+) -> nn.Module:
+    """A stack of layers with stacked parameters that start as equal copies."""
+    stack = nn.scan(
+        TransformerLayer,
+        variable_axes={"params": 0},
+        split_rngs={"params": False},
+        length=num_layers,
+        unroll=num_layers,
+    )
+    return stack(num_heads, mlp_hidden, dtype, name=name)

@@ -1,0 +1,91 @@
+"""OCLOC: encoder, sampling, decoder and composition as one Flax module."""
+
+import flax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Float
+
+from ocloc_jax.models import compose, latents, layers
+from ocloc_jax.models.compose import Scene
+from ocloc_jax.models.decoder import Decoder, Layers
+from ocloc_jax.models.encoder import Encoder, Slots
+from ocloc_jax.models.latents import Latents, Posterior
+from ocloc_jax.models.noise import Noise
+from ocloc_jax.models.sizes import CLEVR, ModelSizes, check_image_size
+from ocloc_jax.schedules import Coefficients
+
+
+@flax.struct.dataclass
+class Outputs:
+    """Everything a forward pass computes; losses, metrics and figures pick from it."""
+
+    slots: Slots
+    posterior: Posterior
+    latents: Latents
+    layers: Layers
+    scene: Scene
+
+
+class Ocloc(nn.Module):
+    """The whole model, for any number of viewpoints and slots at call time.
+
+    Attributes:
+      sizes: Sizes of the networks.
+      shadows: Whether objects cast shadows (False is the paper's ablation).
+      mode: "released" or "paper".
+      num_iterations: T.
+      remat: Recomputes slot refinements in the backward pass to save memory.
+      dtype: Compute precision of the networks ("float32" or "bfloat16"); parameters,
+        slot softmax, GRU, masks and losses are float32.
+    """
+
+    sizes: ModelSizes = CLEVR
+    shadows: bool = True
+    mode: str = "released"
+    num_iterations: int = 3
+    remat: bool = False
+    dtype: layers.Dtype = jnp.float32
+
+    def setup(self) -> None:
+        if self.mode not in compose.MODES:
+            raise ValueError(f"Unknown mode {self.mode!r}; use one of {compose.MODES}.")
+        dtype = jnp.dtype(self.dtype)
+        self.encoder = Encoder(self.sizes, self.num_iterations, self.remat, dtype)
+        self.decoder = Decoder(self.sizes, self.shadows, dtype)
+
+    def __call__(
+        self,
+        images: Float[Array, "*b m h w 3"],
+        noise: Noise,
+        coefficients: Coefficients | None = None,
+    ) -> Outputs:
+        """Infers, samples and reconstructs.
+
+        Args:
+          images: Views of each scene in [-1, 1].
+          noise: Every random draw; its slot noise decides the number of slots.
+          coefficients: Of the schedule; by default as after training.
+        """
+        coefficients = coefficients or Coefficients()
+        slots = self.infer_slots(images, noise)
+        posterior = self.encoder.posterior(slots)
+        sampled = latents.sample(posterior, noise, coefficients.temp_pres)
+        decoded = self.decode(sampled, *images.shape[-3:-1])
+        scene = compose.compose(decoded, sampled, coefficients, noise, self.mode)
+        return Outputs(slots, posterior, sampled, decoded, scene)
+
+    def infer_slots(self, images: Float[Array, "*b m h w 3"], noise: Noise) -> Slots:
+        """Refined slots from images and the noise of the initial ones."""
+        slots = self.encoder.initial_slots(noise.slot_view, noise.slot_attr)
+        return self.encoder.refine(self.encoder.features(images), slots)
+
+    def features(
+        self, images: Float[Array, "*b m h w 3"]
+    ) -> Float[Array, "*b m h2 w2 d"]:
+        """Feature maps of the encoder."""
+        return self.encoder.features(images)
+
+    def decode(self, latent: Latents, height: int, width: int) -> Layers:
+        """Layers of every viewpoint and slot from latents."""
+        check_image_size(self.sizes, height, width)
+        return self.decoder(latent, height, width)
