@@ -174,7 +174,8 @@ def _noise_strength(
     """Grows with the distance from where the network says the object is."""
     grid = layers_lib.position_grid(height, width)
     grid = grid.reshape((1,) * (position.ndim - 1) + grid.shape)
-    distance = jnp.square(grid - position[..., None, None, :]).sum(axis=-1)
+    centre = jnp.tanh(position)[..., None, None, :]
+    distance = jnp.square(grid - centre).sum(axis=-1)
     far = 1 - jnp.exp(-coefficients.noise_scale * distance)
     low, high = coefficients.noise_min, coefficients.noise_max
     return low + (high - low) * far

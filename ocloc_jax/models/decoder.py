@@ -16,8 +16,8 @@ SHAPE_SHIFT = 3.0  # subtracted from shape logits, so that objects start absent
 class Layers:
     """Network outputs for every viewpoint and slot, before anything is composed.
 
-    Shape logits are already shifted. The shadow fields are None in a model
-    without shadows.
+    Shape logits are already shifted; the tanh of `position` is where an object is.
+    The shadow fields are None in a model without shadows.
     """
 
     background: Float[Array, "*b m h w 3"]
@@ -105,7 +105,7 @@ class Decoder(nn.Module):
             appearance=maps[..., :3],
             shape_logit=maps[..., 3] - SHAPE_SHIFT,
             order=order[..., 0],
-            position=jnp.tanh(order[..., 1:]),
+            position=order[..., 1:],
             **(shadow if self.shadows else {}),
         )
 

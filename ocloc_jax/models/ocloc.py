@@ -3,9 +3,10 @@
 import flax
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ocloc_jax.models import compose, latents, layers
+from ocloc_jax.models import noise as noise_lib
 from ocloc_jax.models.compose import Scene
 from ocloc_jax.models.decoder import Decoder, Layers
 from ocloc_jax.models.encoder import Encoder, Slots
@@ -89,3 +90,10 @@ class Ocloc(nn.Module):
         """Layers of every viewpoint and slot from latents."""
         check_image_size(self.sizes, height, width)
         return self.decoder(latent, height, width)
+
+
+def init(model: Ocloc, key: PRNGKeyArray) -> PyTree[Float[Array, "..."]]:
+    """Initial parameters; they depend on neither image size, M nor K."""
+    size = max(model.sizes.background.upsampling, model.sizes.objects.upsampling, 2)
+    noise = noise_lib.draw(key, model.sizes, batch=(), num_views=1, num_slots=1)
+    return model.init(key, jnp.zeros((1, size, size, 3)), noise)["params"]
