@@ -14,9 +14,11 @@ from typing import Any
 
 import jax
 import numpy as np
+from flax import traverse_util
 
 from ocloc_jax import released, weights
-from ocloc_jax.models.ocloc import Ocloc, init
+from ocloc_jax.models.initial import parameter_shapes
+from ocloc_jax.models.ocloc import Ocloc
 from ocloc_jax.models.sizes import CLEVR, GSO
 
 _OBJECT_OUTPUT = "dec.net_obj_img.9.5.0.bias"
@@ -44,12 +46,9 @@ def convert(state: Mapping[str, np.ndarray]) -> tuple[Ocloc, Any]:
 
 
 def _expected(model: Ocloc) -> dict[str, tuple[int, ...]]:
-    def empty(leaf: jax.ShapeDtypeStruct) -> np.ndarray:
-        return np.empty(leaf.shape, np.float32)
-
-    shapes = jax.eval_shape(lambda key: init(model, key), jax.random.key(0))
-    params = jax.tree.map(empty, shapes)
-    state = released.to_released(params, model.sizes)
+    shapes = parameter_shapes(model)
+    empty = {path: np.empty(shape, np.float32) for path, shape in shapes.items()}
+    state = released.to_released(traverse_util.unflatten_dict(empty), model.sizes)
     return {name: value.shape for name, value in state.items()}
 
 

@@ -52,12 +52,8 @@ class ImageNet(nn.Module):
 
     def _position(self, height: int, width: int) -> Float[Array, "n d"]:
         grid = layers.position_grid(height, width).reshape(-1, 2)
-        init = {
-            "kernel_init": layers.uniform(3.0**0.5),
-            "bias_init": layers.uniform(0.5**0.5),
-        }
         # In float32: an angle rounded to bfloat16 loses the position.
-        return jnp.sin(layers.dense(self.sizes.width, "position", **init)(grid))
+        return jnp.sin(nn.Dense(self.sizes.width, name="position")(grid))
 
     def _upsample(self, x: Float[Array, "b h w d"]) -> Float[Array, "b h2 w2 c"]:
         channels = self.sizes.channels

@@ -32,7 +32,7 @@ class FeatureNet(nn.Module):
         for i in range(1, self.num_convs):
             x = nn.silu(self._conv(5, name=f"conv_{i}")(x))
         grid = layers.position_grid(*x.shape[-3:-1])
-        position = layers.dense(self.features, "position", dtype=self.dtype)(grid)
+        position = nn.Dense(self.features, dtype=self.dtype, name="position")(grid)
         x = x + position.reshape((1,) * (x.ndim - 3) + position.shape)
         x = layers.layer_norm("norm", self.dtype)(x)
         return layers.Mlp((self.features,) * 2, dtype=self.dtype, name="mlp")(x)
@@ -59,7 +59,7 @@ class SlotRefinement(nn.Module):
     ) -> tuple[Slots, None]:
         full = _pair(slots)
         query = layers.layer_norm("norm_query", self.dtype)(full)
-        query = self._dense(self.sizes.key, "query", use_bias=False)(query)
+        query = self._linear(self.sizes.key, "query")(query)
         logits = jnp.einsum("...mkd,...mnd->...mkn", query, keys)
         attention = _attention(logits.astype(jnp.float32)).astype(self.dtype)
         update = jnp.einsum("...mkn,...mnd->...mkd", attention, values)
@@ -70,8 +70,8 @@ class SlotRefinement(nn.Module):
         view, attr = jnp.split(full, [self.sizes.slot_view], axis=-1)
         return Slots(view.mean(axis=-2), attr.mean(axis=-3)), None
 
-    def _dense(self, features: int, name: str, **options: bool) -> nn.Dense:
-        return layers.dense(features, name, dtype=self.dtype, **options)
+    def _linear(self, features: int, name: str) -> nn.Dense:
+        return nn.Dense(features, use_bias=False, dtype=self.dtype, name=name)
 
 
 def _pair(slots: Slots) -> Float[Array, "*b m k d"]:
@@ -108,9 +108,7 @@ class Encoder(nn.Module):
         hidden = (sizes.head_hidden,) * 2
         self.feature_net = FeatureNet(sizes.features, sizes.num_convs, dtype)
         self.norm_features = layers.layer_norm(dtype=dtype)
-        self.key_value = layers.dense(
-            sizes.key + sizes.slot, use_bias=False, dtype=dtype
-        )
+        self.key_value = nn.Dense(sizes.key + sizes.slot, use_bias=False, dtype=dtype)
         body = nn.remat(SlotRefinement) if self.remat else SlotRefinement
         self.refinement = nn.scan(
             body,

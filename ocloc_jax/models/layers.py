@@ -1,4 +1,4 @@
-"""Layers shared by encoder and decoder, initialised as the released program's."""
+"""Layers shared by encoder and decoder; `initial.py` says how they start."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,24 +11,6 @@ from jaxtyping import Array, Float
 
 Dtype = Any
 EPSILON = 1e-5  # of every LayerNorm; flax's own default is 1e-6
-
-glorot = nn.initializers.glorot_uniform()
-# Uniform in +-1/sqrt(fan in), which PyTorch gives a linear layer by default.
-fan_in_uniform = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
-
-
-def uniform(bound: float) -> nn.initializers.Initializer:
-    """Initialises uniformly in [-bound, bound]."""
-
-    def init(key: Array, shape: Sequence[int], dtype: Dtype = jnp.float32) -> Array:
-        return jax.random.uniform(key, shape, dtype, -bound, bound)
-
-    return init
-
-
-def dense(features: int, name: str | None = None, **options: Any) -> nn.Dense:
-    """A linear layer with Glorot-uniform weights."""
-    return nn.Dense(features, name=name, **{"kernel_init": glorot, **options})
 
 
 def layer_norm(name: str | None = None, dtype: Dtype = jnp.float32) -> nn.LayerNorm:
@@ -46,7 +28,6 @@ def conv(
         (size, size),
         strides=stride,
         padding=pad,
-        kernel_init=glorot,
         name=name,
         **options,
     )
@@ -62,7 +43,7 @@ class Mlp(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "*b i"]) -> Float[Array, "*b o"]:
         for i, features in enumerate(self.features):
-            x = dense(features, name=f"layer_{i}", dtype=self.dtype)(x)
+            x = nn.Dense(features, name=f"layer_{i}", dtype=self.dtype)(x)
             if self.activate_last or i + 1 < len(self.features):
                 x = nn.silu(x)
         return x
@@ -110,7 +91,7 @@ class UpsampleConv(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "b h w i"]) -> Float[Array, "b h2 w2 o"]:
         shape = (4, 4, x.shape[-1], self.features)
-        kernel = self.param("kernel", glorot, shape)
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape)
         bias = self.param("bias", nn.initializers.zeros, (self.features,))
         x, kernel, bias = nn.dtypes.promote_dtype(x, kernel, bias, dtype=self.dtype)
         return upsample_conv(x, kernel) + bias[None, None, None]
@@ -127,12 +108,9 @@ class Gru(nn.Module):
         self, state: Float[Array, "*b d"], inputs: Float[Array, "*b i"]
     ) -> Float[Array, "*b d"]:
         width = 3 * state.shape[-1]
-        orthogonal = nn.initializers.orthogonal()
         state = state.astype(jnp.float32)
-        from_input = dense(width, "input", dtype=jnp.float32)(inputs)
-        from_state = dense(width, "state", dtype=jnp.float32, kernel_init=orthogonal)(
-            state
-        )
+        from_input = nn.Dense(width, dtype=jnp.float32, name="input")(inputs)
+        from_state = nn.Dense(width, dtype=jnp.float32, name="state")(state)
         input_r, input_z, input_n = jnp.split(from_input, 3, axis=-1)
         state_r, state_z, state_n = jnp.split(from_state, 3, axis=-1)
         reset = nn.sigmoid(input_r + state_r)
@@ -154,27 +132,25 @@ class TransformerLayer(nn.Module):
     ) -> tuple[Float[Array, "b n d"], None]:
         x = x + self._attention(layer_norm("norm_attention", self.dtype)(x))
         y = layer_norm("norm_mlp", self.dtype)(x)
-        y = self._linear(self.mlp_hidden, y.shape[-1], "mlp_in")(y)
-        y = self._linear(x.shape[-1], self.mlp_hidden, "mlp_out")(nn.silu(y))
+        y = self._dense(self.mlp_hidden, "mlp_in")(y)
+        y = self._dense(x.shape[-1], "mlp_out")(nn.silu(y))
         return x + y, None
 
     def _attention(self, x: Float[Array, "b n d"]) -> Float[Array, "b n d"]:
         heads = (*x.shape[:-1], self.num_heads, -1)
-        qkv = dense(3 * x.shape[-1], "attention_in", dtype=self.dtype)(x)
+        qkv = self._dense(3 * x.shape[-1], "attention_in")(x)
         query, key, value = (p.reshape(heads) for p in jnp.split(qkv, 3, axis=-1))
         y = jax.nn.dot_product_attention(query, key, value).reshape(x.shape)
-        init = {"kernel_init": fan_in_uniform}
-        return dense(x.shape[-1], "attention_out", dtype=self.dtype, **init)(y)
+        return self._dense(x.shape[-1], "attention_out")(y)
 
-    def _linear(self, features: int, fan_in: int, name: str) -> nn.Dense:
-        init = {"kernel_init": fan_in_uniform, "bias_init": uniform(fan_in**-0.5)}
-        return dense(features, name, dtype=self.dtype, **init)
+    def _dense(self, features: int, name: str) -> nn.Dense:
+        return nn.Dense(features, dtype=self.dtype, name=name)
 
 
 def transformer(
     num_layers: int, num_heads: int, mlp_hidden: int, dtype: Dtype, name: str
 ) -> nn.Module:
-    """A stack of layers with stacked parameters that start as equal copies."""
+    """A stack of layers, whose parameters are stacked on a leading axis."""
     stack = nn.scan(
         TransformerLayer,
         variable_axes={"params": 0},

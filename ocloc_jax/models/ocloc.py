@@ -3,10 +3,9 @@
 import flax
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float
 
 from ocloc_jax.models import compose, latents, layers
-from ocloc_jax.models import noise as noise_lib
 from ocloc_jax.models.compose import Scene
 from ocloc_jax.models.decoder import Decoder, Layers
 from ocloc_jax.models.encoder import Encoder, Slots
@@ -29,6 +28,9 @@ class Outputs:
 
 class Ocloc(nn.Module):
     """The whole model, for any number of viewpoints and slots at call time.
+
+    Start it with `ocloc_jax.models.initial.init`; the module's own `init` gives the
+    parameters their shapes but Flax's usual distributions.
 
     Attributes:
       sizes: Sizes of the networks.
@@ -90,10 +92,3 @@ class Ocloc(nn.Module):
         """Layers of every viewpoint and slot from latents."""
         check_image_size(self.sizes, height, width)
         return self.decoder(latent, height, width)
-
-
-def init(model: Ocloc, key: PRNGKeyArray) -> PyTree[Float[Array, "..."]]:
-    """Initial parameters; they depend on neither image size, M nor K."""
-    size = max(model.sizes.background.upsampling, model.sizes.objects.upsampling, 2)
-    noise = noise_lib.draw(key, model.sizes, batch=(), num_views=1, num_slots=1)
-    return model.init(key, jnp.zeros((1, size, size, 3)), noise)["params"]
