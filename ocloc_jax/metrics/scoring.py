@@ -1,0 +1,200 @@
+"""Scores of multi-view scenes: plain arrays in, a dict of numbers out."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ocloc_jax.metrics import amodal, clustering, counting, validation
+
+METRICS = ("ari_a", "ami_a", "ari_o", "ami_o", "iou", "f1", "oca", "ooa")
+# Where the two kinds of average differ: sums over the split, and their weights.
+_POOLED_SUMS = {
+    "iou": ("iou_sum", "num_objects"),
+    "f1": ("f1_sum", "num_objects"),
+    "ooa": ("order_right", "order_weight"),
+    "mse": ("squared_error", "num_values"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class SceneScores:
+    """Everything about one scene that the averages of a split are made of.
+
+    Attributes:
+      values: Numbers of this scene alone, nan where one has no meaning.
+      sums: Numerators and denominators of the pooled averages.
+      matching: Slot of each object.
+      object_iou: IoU of each object, nan where it does not exist.
+      object_f1: F1 of each object.
+      true_order: +1 / -1 / 0 for each view and pair of objects.
+      partition: Tables of the two partitions, view by view.
+    """
+
+    values: dict[str, float]
+    sums: dict[str, float]
+    matching: np.ndarray
+    object_iou: np.ndarray | None
+    object_f1: np.ndarray | None
+    true_order: np.ndarray | None
+    partition: counting.PartitionTables
+
+
+def score_scene(scene: Mapping[str, Any]) -> SceneScores:
+    """Scores one scene.
+
+    Args:
+      scene: The arrays of `evaluate` without the leading scene axis.
+
+    Returns:
+      The scores and what is needed to average them.
+    """
+    arrays = validation.checked_scene(scene)
+    num_objects = arrays.num_objects
+    tables = counting.partition_tables(
+        arrays.segment, arrays.is_object, arrays.mask, num_objects
+    )
+    matching = amodal.match(tables.overlap.sum(axis=0))
+    values, sums = _partition_scores(tables), {}
+    values["oca"] = _counts_right(arrays.presence, tables)
+    iou = f1 = order = None
+    if arrays.masks is not None:
+        shapes = counting.shape_tables(arrays.segment, arrays.masks)
+        order = amodal.true_order(shapes.shared, shapes.owned)
+        if arrays.shape is not None:
+            iou, f1 = _shape_scores(arrays, shapes, matching)
+            exists = shapes.area.sum(axis=0) > 0
+            sums |= {"num_objects": float(exists.sum())}
+            sums |= {"iou_sum": np.nansum(iou), "f1_sum": np.nansum(f1)}
+        if arrays.order is not None:
+            guess = amodal.predicted_order(arrays.order[:, matching])
+            right, weight = amodal.order_weights(shapes.shared, order, guess)
+            sums |= {"order_right": float(right), "order_weight": float(weight)}
+    if arrays.image is not None and arrays.reconstruction is not None:
+        error = np.asarray(arrays.image) - arrays.reconstruction
+        sums |= {"squared_error": float(np.square(error, dtype=np.float64).sum())}
+        sums |= {"num_values": float(error.size)}
+    for name, (top, bottom) in _POOLED_SUMS.items():
+        values[name] = _ratio(sums.get(top, 0.0), sums.get(bottom, 0.0))
+    values["psnr"] = _psnr(values["mse"])
+    return SceneScores(values, sums, matching, iou, f1, order, tables)
+
+
+def _partition_scores(tables: counting.PartitionTables) -> dict[str, float]:
+    everything, objects = tables.everything.sum(axis=0), tables.objects.sum(axis=0)
+    return {
+        "ari_a": float(clustering.adjusted_rand_index(everything)),
+        "ami_a": float(clustering.adjusted_mutual_information(everything)),
+        "ari_o": float(clustering.adjusted_rand_index(objects)),
+        "ami_o": float(clustering.adjusted_mutual_information(objects)),
+    }
+
+
+def _counts_right(
+    presence: np.ndarray | None, tables: counting.PartitionTables
+) -> float:
+    if presence is None:
+        return float("nan")
+    seen = (tables.everything.sum(axis=(0, 2))[:-1] > 0).sum()
+    return float((presence >= 0.5).sum() == seen)
+
+
+def _shape_scores(
+    arrays: validation.Scene, shapes: counting.ShapeTables, matching: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    both, predicted = counting.intersections(arrays.masks, arrays.shape, matching)
+    return amodal.shape_scores(
+        both.sum(axis=0), shapes.area.sum(axis=0), predicted.sum(axis=0)
+    )
+
+
+def _ratio(top: float, bottom: float) -> float:
+    return top / bottom if bottom > 0 else float("nan")
+
+
+def _psnr(mse: float) -> float:
+    """Peak signal-to-noise ratio in dB of values in [0, 1]; inf for no error."""
+    with np.errstate(divide="ignore"):
+        return float(-10 * np.log10(mse))
+
+
+def summarize(scores: Sequence[SceneScores]) -> dict[str, Any]:
+    """Averages scenes both ways.
+
+    Args:
+      scores: Scenes of one split, from `score_scene`.
+
+    Returns:
+      `pooled` (how the published tables were made), `per_scene` (the formulas of the
+      paper: the mean of the scenes that have the score), `scenes` (one number per
+      scene and score), `num_scenes`.
+    """
+    if not scores:
+        raise ValueError("There are no scenes to average: give at least one.")
+    names = scores[0].values
+    scenes = {name: np.array([s.values[name] for s in scores]) for name in names}
+    per_scene = {name: _mean(values) for name, values in scenes.items()}
+    pooled = dict(per_scene)
+    for name, (top, bottom) in _POOLED_SUMS.items():
+        sums = (sum(s.sums.get(key, 0.0) for s in scores) for key in (top, bottom))
+        pooled[name] = _ratio(*sums)
+    pooled["psnr"] = _psnr(pooled["mse"])
+    return {
+        "pooled": pooled,
+        "per_scene": per_scene,
+        "scenes": scenes,
+        "num_scenes": len(scores),
+    }
+
+
+def _mean(values: np.ndarray) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else float("nan")
+
+
+def evaluate_scenes(scenes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Scores scenes one at a time, so that a split needs no more memory than a scene.
+
+    Args:
+      scenes: For each scene the arrays of `evaluate` without the scene axis.
+
+    Returns:
+      The dict of `summarize`.
+    """
+    return summarize([score_scene(scene) for scene in scenes])
+
+
+def evaluate(**arrays: Any) -> dict[str, Any]:
+    """Scores scenes that are already stacked along a leading axis `s`.
+
+    8-bit maps are 0..255, float maps in [0, 1]. `n` is the largest number of objects
+    of the split, `k` the number of object slots, with `k >= n`. What a method does
+    not predict may be left out (or None); its scores are nan.
+
+    Args:
+      **arrays: By keyword:
+        segment: uint8 `[s, v, h, w]`, the visible object; `n` is the background.
+        mask: `[s, v, k+1, h, w]`, predicted partition, background last.
+        overlap: `[s, v, h, w]`, number of objects covering the pixel. Without it the
+          object pixels are those where `segment < n`.
+        masks: `[s, v, n+1, h, w]`, true complete shapes, background last.
+        num_objects: `n`, only needed without `masks`.
+        shape: `[s, v, k, h, w]`, predicted complete shapes, presence included.
+        presence: `[s, k]`, probability or 8 bit.
+        order: `[s, v, k]`, larger is nearer to the camera.
+        image, reconstruction: `[s, v, h, w, c]`, uint8 or float in [0, 1].
+
+    Returns:
+      The dict of `summarize`.
+    """
+    return evaluate_scenes(validation.split_scenes(arrays))
+
+
+def mean_and_deviation(passes: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """Mean and standard deviation (of the population) over inference passes."""
+    stacked = {name: [scores[name] for scores in passes] for name in passes[0]}
+    return {
+        name: {"mean": float(np.mean(values)), "sd": float(np.std(values))}
+        for name, values in stacked.items()
+    }
