@@ -6,8 +6,8 @@ import numpy as np
 from jaxtyping import Array, Float, Float64, Int64, Real
 from scipy import special
 
-# exp(-50) is 2e-22: the tails that the expectation leaves out do not reach float64.
-_TAIL = 50.0
+# exp(-40) is 4e-18: the tails that the expectation leaves out do not reach float64.
+_TAIL = 40.0
 
 
 def adjusted_rand_index(
@@ -26,7 +26,7 @@ def adjusted_rand_index(
     total = row.sum(axis=-2, keepdims=True)
     share = table / xp.where(total > 0, total, 1)
 
-    def pairs(others: Real[np.ndarray | Array, "*b i j"]):
+    def pairs(others):
         return (share * others).sum(axis=(-2, -1))
 
     # Ordered pairs of pixels: together in both, in the true or in the predicted
@@ -93,17 +93,24 @@ def _expected_cells(
     low, high = _visible_range(row, column, total)
     lengths = high - low + 1
     starts = np.cumsum(lengths) - lengths
-    cell = np.repeat(np.arange(row.size), lengths)
-    count = np.arange(cell.size) - np.repeat(starts - low, lengths)
-    row, column, total = row[cell], column[cell], total[cell]
-    log_factorial = _log_factorials(int(total.max()))
-    log_weight = -log_factorial[count] - log_factorial[total - row - column + count]
-    log_weight -= log_factorial[row - count] + log_factorial[column - count]
-    # Normalised by its own sum: the large constants of the density cancel.
-    weight = np.exp(log_weight - np.maximum.reduceat(log_weight, starts)[cell])
-    ratio = total * count / (row.astype(np.float64) * column)
-    value = special.xlogy(count / total, np.where(count > 0, ratio, 1))
-    return np.add.reduceat(weight * value, starts) / np.add.reduceat(weight, starts)
+    log_factorial, log = _log_tables(int(total.max()))
+
+    def spread(values):
+        return np.repeat(values, lengths)
+
+    def log_weight(count, rest, row, column):
+        first = log_factorial[count] + log_factorial[rest + count]
+        return -(first + log_factorial[row - count] + log_factorial[column - count])
+
+    count = np.arange(lengths.sum()) - spread(starts - low)
+    sizes = (total - row - column, row, column)
+    mode = (row + 1) * (column + 1) // (total + 2)
+    # Relative to the mode and divided by its own sum: the density's constants cancel.
+    peak = log_weight(mode, *sizes)
+    weight = np.exp(log_weight(count, *map(spread, sizes)) - spread(peak))
+    log_mean = np.log(row) + np.log(column) - np.log(total)
+    value = weight * count * (log[count] - spread(log_mean))
+    return np.add.reduceat(value, starts) / np.add.reduceat(weight, starts) / total
 
 
 def _visible_range(
@@ -119,16 +126,22 @@ def _visible_range(
     return low.astype(np.int64), high.astype(np.int64)
 
 
-def _log_factorials(largest: int) -> Float64[np.ndarray, " f"]:
+def _log_tables(
+    largest: int,
+) -> tuple[Float64[np.ndarray, " f"], Float64[np.ndarray, " f"]]:
     # Rounded up to a power of two, so that few tables are ever made.
-    return _log_factorial_table(1 << largest.bit_length())
+    return _cached_log_tables(1 << largest.bit_length())
 
 
 @functools.lru_cache(maxsize=8)
-def _log_factorial_table(size: int) -> Float64[np.ndarray, " f"]:
-    return special.gammaln(np.arange(size) + 1.0)
+def _cached_log_tables(
+    size: int,
+) -> tuple[Float64[np.ndarray, " f"], Float64[np.ndarray, " f"]]:
+    """`log(n!)` and `log(n)`, the latter 0 for 0, whose factor is 0 anyway."""
+    numbers = np.arange(size)
+    return special.gammaln(numbers + 1.0), np.log(np.maximum(numbers, 1))
 
 
 def _entropy(counts: Int64[np.ndarray, "*b c"]) -> Float64[np.ndarray, "*b"]:
     total = np.maximum(counts.sum(axis=-1, keepdims=True), 1)
-    return special.entr(counts / total).sum(axis=-1)
+    return np.asarray(special.entr(counts / total).sum(axis=-1))

@@ -3,17 +3,30 @@
 Everything the scores need is a sum over pixels of a product of two maps: a
 contingency table multiplies one-hot labels, the matching cost one-hot labels with
 masks, the overlap of two shapes one shape with the other. 8-bit maps are centred
-(`value - 128`) so that they fit in int8; products then accumulate in int32 and are
-exact on every device, and int8 is also the fastest product on CPU, GPU and TPU.
-Float maps take the same path in float32.
+(`value - 128`) so that they fit in int8; products then accumulate in int32, which is
+exact on every device and faster than float32. Float maps take the same path in
+float32.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float64, Int, Int64, Real, UInt8
+from jax.typing import DTypeLike
+from jaxtyping import (
+    Array,
+    Bool,
+    Float32,
+    Float64,
+    Int,
+    Int32,
+    Int64,
+    Integer,
+    Real,
+    UInt8,
+)
 
 # Pixels per accumulator. int32: 128 * 128 * 65536 is half of its range. float32: short
 # sums, finished in float64 on the host, keep the rounding near 1e-7.
@@ -30,8 +43,8 @@ class PartitionTables(NamedTuple):
       overlap: Sum of the soft mask of each slot over the pixels of each object.
     """
 
-    everything: Int64[np.ndarray, "v n+1 k+1"]
-    objects: Int64[np.ndarray, "v n+1 k"]
+    everything: Int64[np.ndarray, "v labels layers"]
+    objects: Int64[np.ndarray, "v labels k"]
     overlap: Float64[np.ndarray, "v n k"]
 
 
@@ -50,8 +63,8 @@ class ShapeTables(NamedTuple):
 
 
 def one_hot_rows(
-    labels: Int[Array, "*b p"] | UInt8[Array, "*b p"], num: int, dtype: jnp.dtype
-) -> Real[Array, "*b {num} p"]:
+    labels: Integer[Array, "*b p"], num: int, dtype: DTypeLike
+) -> Real[Array, "*b rows p"]:
     """Rows of zeros and ones; labels outside `0..num-1` have no row."""
     ids = jnp.arange(num, dtype=labels.dtype)
     shape = (1,) * (labels.ndim - 1) + (num, 1)
@@ -90,34 +103,67 @@ def _in_blocks(rows: Real[Array, "*b i p"], num_blocks: int) -> Real[Array, "...
     return rows.reshape(*rows.shape[:-1], num_blocks, -1).swapaxes(-3, -2)
 
 
-@jax.jit
-def _partition_products(
+def label_table(
+    true: Integer[Array, "*b p"],
+    predicted: Integer[Array, "*b p"],
+    num: tuple[int, int],
+) -> Int32[Array, "*b i j"]:
+    """Contingency table of two labellings; pixels with other labels do not count.
+
+    A histogram where scattered additions are fast (CPU), else an int8 product.
+    """
+    by_platform = {"cpu": _histogram, "default": _one_hot_product}
+    return jax.lax.platform_dependent(
+        true.astype(jnp.int32),
+        predicted.astype(jnp.int32),
+        **{name: functools.partial(f, num) for name, f in by_platform.items()},
+    )
+
+
+def _one_hot_product(
+    num: tuple[int, int], true: Int32[Array, "*b p"], predicted: Int32[Array, "*b p"]
+) -> Int32[Array, "*b i j"]:
+    left = one_hot_rows(true, num[0], jnp.int8)
+    return product_sums(left, one_hot_rows(predicted, num[1], jnp.int8)).sum(axis=-3)
+
+
+def _histogram(
+    num: tuple[int, int], true: Int32[Array, "*b p"], predicted: Int32[Array, "*b p"]
+) -> Int32[Array, "*b i j"]:
+    batch, size = true.shape[:-1], num[0] * num[1]
+    known = (true >= 0) & (true < num[0]) & (predicted >= 0) & (predicted < num[1])
+    # One spare bin for the pixels that do not count.
+    bins = jnp.where(known, true * num[1] + predicted, size).reshape(-1, true.shape[-1])
+    offsets = jnp.arange(bins.shape[0], dtype=jnp.int32)[:, None] * (size + 1)
+    counts = jnp.zeros(bins.shape[0] * (size + 1), jnp.int32)
+    counts = counts.at[(bins + offsets).ravel()].add(1, mode="promise_in_bounds")
+    return counts.reshape(*batch, size + 1)[..., :-1].reshape(*batch, *num)
+
+
+@functools.partial(jax.jit, static_argnames="num_objects")
+def _partition_sums(
     segment: UInt8[Array, "v h w"],
     is_object: Bool[Array, "v h w"],
-    mask: Real[Array, "v k+1 h w"],
-    ids: UInt8[Array, " n+1"],
-) -> tuple[Real[Array, "..."], Real[Array, "..."], Real[Array, "..."]]:
-    num_views, num_layers, *_ = mask.shape
+    mask: Real[Array, "v layers h w"],
+    num_objects: int,
+) -> tuple[Int32[Array, "v labels 2 2 k"], Real[Array, "v g labels k"]]:
+    num_views, num_slots = mask.shape[0], mask.shape[1] - 1
     flat = (num_views, -1)
-    layer = jnp.argmax(mask, axis=1).astype(jnp.uint8).reshape(flat)
-    slot = jnp.argmax(mask[:, :-1], axis=1).astype(jnp.uint8)
-    slot = jnp.where(is_object, slot, jnp.uint8(255)).reshape(flat)
-    soft = centred(mask[:, :-1]).reshape(num_views, num_layers - 1, -1)
-
-    def true(dtype: jnp.dtype) -> Real[Array, "v n+1 p"]:
-        return one_hot_rows(segment.reshape(flat), ids.size, dtype)
-
-    return (
-        product_sums(true(jnp.int8), one_hot_rows(layer, num_layers, jnp.int8)),
-        product_sums(true(jnp.int8), one_hot_rows(slot, num_layers - 1, jnp.int8)),
-        product_sums(true(soft.dtype), soft),
-    )
+    slot = jnp.argmax(mask[:, :-1], axis=1).astype(jnp.int32)
+    is_background = mask[:, -1] > mask[:, :-1].max(axis=1)  # ties go to the object
+    # Slot, layer and choice of pixels in one label: a single pass over the pixels.
+    code = slot + num_slots * (2 * is_object.astype(jnp.int32) + is_background)
+    num = (num_objects + 1, 4 * num_slots)
+    table = label_table(segment.reshape(flat), code.reshape(flat), num)
+    soft = centred(mask[:, :-1]).reshape(num_views, num_slots, -1)
+    true = one_hot_rows(segment.reshape(flat), num_objects + 1, soft.dtype)
+    return table.reshape(num_views, -1, 2, 2, num_slots), product_sums(true, soft)
 
 
 def partition_tables(
     segment: UInt8[np.ndarray, "v h w"],
     is_object: Bool[np.ndarray, "v h w"],
-    mask: Real[np.ndarray | Array, "v k+1 h w"],
+    mask: Real[np.ndarray | Array, "v layers h w"],
     num_objects: int,
 ) -> PartitionTables:
     """Counts how a predicted partition of one scene meets the true one.
@@ -131,20 +177,20 @@ def partition_tables(
     Returns:
       The tables, exact for 8-bit masks.
     """
-    ids = np.arange(num_objects + 1, dtype=np.uint8)
-    parts = _partition_products(segment, is_object, mask, ids)
-    everything, objects, soft = (_over_blocks(part) for part in parts)
+    sums = _partition_sums(segment, is_object, mask, num_objects=num_objects)
+    table, soft = np.asarray(sums[0], np.int64), _over_blocks(sums[1])
+    by_layer = table.sum(axis=2)  # [v, n+1, background wins, k]
+    slots, background = by_layer[:, :, 0], by_layer[:, :, 1].sum(axis=-1, keepdims=True)
+    everything = np.concatenate([slots, background], axis=-1)
     if mask.dtype == np.uint8:
         soft = (soft + CENTRE * everything.sum(axis=-1, keepdims=True)) / 255
-    return PartitionTables(
-        everything.astype(np.int64), objects.astype(np.int64), soft[:, :-1]
-    )
+    return PartitionTables(everything, table[:, :, 1].sum(axis=2), soft[:, :-1])
 
 
 @jax.jit
 def _shape_products(
-    segment: UInt8[Array, "v h w"], shapes: Real[Array, "v n+1 h w"]
-) -> Real[Array, "v g 3*n n+1"]:
+    segment: UInt8[Array, "v h w"], shapes: Real[Array, "v labels h w"]
+) -> Real[Array, "v g rows labels"]:
     num_views, num_objects = shapes.shape[0], shapes.shape[1] - 1
     rows = centred(shapes[:, :-1]).reshape(num_views, num_objects, -1)
     owner = one_hot_rows(segment.reshape(num_views, -1), num_objects, rows.dtype)
@@ -154,7 +200,7 @@ def _shape_products(
 
 
 def shape_tables(
-    segment: UInt8[np.ndarray, "v h w"], shapes: Real[np.ndarray | Array, "v n+1 h w"]
+    segment: UInt8[np.ndarray, "v h w"], shapes: Real[np.ndarray | Array, "v labels h w"]
 ) -> ShapeTables:
     """Measures the true complete shapes (uint8 or float in [0, 1]) of one scene.
 
@@ -181,19 +227,19 @@ def shape_tables(
 
 
 @jax.jit
-def _row_sums(
-    shapes: Real[Array, "v n+1 h w"],
+def _column_sums(
+    shapes: Real[Array, "v labels h w"],
     predicted: Real[Array, "v k h w"],
     matching: Int[Array, " n"],
-) -> tuple[Real[Array, "v n h"], Real[Array, "v n h"]]:
-    predicted = jnp.take(predicted, matching, axis=1)
-    dtype = jnp.int32 if shapes.dtype == jnp.uint8 else jnp.float32
-    both = jnp.minimum(shapes[:, :-1], predicted)
-    return both.astype(dtype).sum(axis=-1), predicted.astype(dtype).sum(axis=-1)
+) -> tuple[Float32[Array, "v n w"], Float32[Array, "v k w"]]:
+    matched = jnp.take(predicted, matching, axis=1, mode="clip")
+    both = jnp.minimum(shapes[:, :-1], matched)
+    # Also exact for 8 bits: a column of pixels stays far below 2**24.
+    return tuple(x.astype(jnp.float32).sum(axis=-2) for x in (both, predicted))
 
 
 def intersections(
-    shapes: Real[np.ndarray | Array, "v n+1 h w"],
+    shapes: Real[np.ndarray | Array, "v labels h w"],
     predicted: Real[np.ndarray | Array, "v k h w"],
     matching: Int[np.ndarray, " n"],
 ) -> tuple[Float64[np.ndarray, "v n"], Float64[np.ndarray, "v n"]]:
@@ -201,9 +247,9 @@ def intersections(
     if shapes.dtype != predicted.dtype:
         shapes, predicted = (as_float(values) for values in (shapes, predicted))
     scale = 255 if shapes.dtype == np.uint8 else 1
-    rows = _row_sums(shapes, predicted, matching)
-    both, area = (np.asarray(sums).sum(axis=-1, dtype=np.float64) for sums in rows)
-    return both / scale, area / scale
+    columns = _column_sums(shapes, predicted, matching)
+    both, area = (np.asarray(x).sum(axis=-1, dtype=np.float64) for x in columns)
+    return both / scale, area[:, matching] / scale
 
 
 def as_float(values: Real[np.ndarray | Array, "..."]) -> Real[np.ndarray, "..."]:

@@ -62,7 +62,7 @@ def _tables(
     segment: Int[Array, "*b m h w"],
     is_object: Bool[Array, "*b m h w"],
     num_labels: int,
-) -> tuple[Int[Array, "*b m i k+1"], Int[Array, "*b m i k"]]:
+) -> tuple[Int[Array, "*b m i layers"], Int[Array, "*b m i k"]]:
     """Contingency tables of every view, exact in int32."""
     num_slots = mask_obj.shape[-3]
     slot = jnp.argmax(mask_obj, axis=-3)
@@ -70,10 +70,8 @@ def _tables(
     layer = jnp.where(mask_bck > mask_obj.max(axis=-3), num_slots, slot)
     slot = jnp.where(is_object, slot, num_slots)
     flat = (*segment.shape[:-2], -1)
-
-    def table(labels: Int[Array, "*b m h w"], num: int) -> Int[Array, "*b m i j"]:
-        true = counting.one_hot_rows(segment.reshape(flat), num_labels, jnp.int8)
-        layers = counting.one_hot_rows(labels.reshape(flat), num, jnp.int8)
-        return counting.product_sums(true, layers).sum(axis=-3)
-
-    return table(layer, num_slots + 1), table(slot, num_slots)
+    segment, layer, slot = (x.reshape(flat) for x in (segment, layer, slot))
+    return (
+        counting.label_table(segment, layer, (num_labels, num_slots + 1)),
+        counting.label_table(segment, slot, (num_labels, num_slots)),
+    )

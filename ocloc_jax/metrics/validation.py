@@ -76,8 +76,6 @@ def checked_scene(scene: Mapping[str, Any]) -> Scene:
             f"`mask` has {sizes['k']} object slots for up to {num_objects} objects: "
             f"predict with at least {num_objects} slots."
         )
-    if sizes["k"] > 254:
-        raise ValueError(f"`mask` has {sizes['k']} object slots; 254 is the limit.")
     segment = _checked_segment(arrays.pop("segment"), num_objects)
     overlap, masks = arrays.pop("overlap", None), arrays.pop("masks", None)
     optional = {key: arrays.get(key) for key in ("shape", "presence", "order")}
