@@ -200,7 +200,8 @@ def _shape_products(
 
 
 def shape_tables(
-    segment: UInt8[np.ndarray, "v h w"], shapes: Real[np.ndarray | Array, "v labels h w"]
+    segment: UInt8[np.ndarray, "v h w"],
+    shapes: Real[np.ndarray | Array, "v labels h w"],
 ) -> ShapeTables:
     """Measures the true complete shapes (uint8 or float in [0, 1]) of one scene.
 

@@ -33,6 +33,8 @@ class SceneScores:
       object_f1: F1 of each object.
       true_order: +1 / -1 / 0 for each view and pair of objects.
       partition: Tables of the two partitions, view by view.
+      area: Area of each true complete shape in each view.
+      intersection: The part of it that the matched slot's shape covers.
     """
 
     values: dict[str, float]
@@ -42,6 +44,8 @@ class SceneScores:
     object_f1: np.ndarray | None
     true_order: np.ndarray | None
     partition: counting.PartitionTables
+    area: np.ndarray | None
+    intersection: np.ndarray | None
 
 
 def score_scene(scene: Mapping[str, Any]) -> SceneScores:
@@ -61,17 +65,17 @@ def score_scene(scene: Mapping[str, Any]) -> SceneScores:
     matching = amodal.match(tables.overlap.sum(axis=0))
     values, sums = _partition_scores(tables), {}
     values["oca"] = _counts_right(arrays.presence, tables)
-    iou = f1 = order = None
+    iou = f1 = order = area = both = None
     if arrays.masks is not None:
         masks = jax.device_put(arrays.masks, may_alias=True)  # once for both
         shapes = counting.shape_tables(arrays.segment, masks)
-        order = amodal.true_order(shapes.shared, shapes.owned)
+        area, order = shapes.area, amodal.true_order(shapes.shared, shapes.owned)
         if arrays.shape is not None:
             both, predicted = counting.intersections(masks, arrays.shape, matching)
             iou, f1 = amodal.shape_scores(
-                *(sums.sum(axis=0) for sums in (both, shapes.area, predicted))
+                *(sums.sum(axis=0) for sums in (both, area, predicted))
             )
-            sums["num_objects"] = float((shapes.area.sum(axis=0) > 0).sum())
+            sums["num_objects"] = float((area.sum(axis=0) > 0).sum())
             sums["iou_sum"], sums["f1_sum"] = (
                 float(np.nansum(iou)),
                 float(np.nansum(f1)),
@@ -87,7 +91,7 @@ def score_scene(scene: Mapping[str, Any]) -> SceneScores:
     for name, (top, bottom) in _POOLED_SUMS.items():
         values[name] = _ratio(sums.get(top, 0.0), sums.get(bottom, 0.0))
     values["psnr"] = _psnr(values["mse"])
-    return SceneScores(values, sums, matching, iou, f1, order, tables)
+    return SceneScores(values, sums, matching, iou, f1, order, tables, area, both)
 
 
 def _partition_scores(tables: counting.PartitionTables) -> dict[str, float]:
