@@ -6,6 +6,7 @@ ends with status 1 if any file fails.
 
 import argparse
 import json
+import math
 import sys
 
 from ocloc_jax.parity.compare import compare_file
@@ -32,6 +33,8 @@ def _report(path: str, verbose: bool) -> bool:
         print(json.dumps({"file": path, "ok": False, "error": str(error)}), flush=True)
         return False
     rows = summary.pop("rows")
+    if not math.isfinite(summary["worst"]["error"]):
+        summary["worst"]["error"] = None  # JSON knows neither infinity nor nan
     print(json.dumps(summary), flush=True)
     if verbose:
         for row in rows:

@@ -4,6 +4,7 @@ import pathlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from ocloc_jax.metrics.parity import compare_metrics_file
 from ocloc_jax.parity import golden, gradients, tables, values
 from ocloc_jax.parity.rows import Arrays, Row, compare_value
 
@@ -46,10 +47,15 @@ def compare_case(arrays: Arrays) -> Iterator[Row]:
         yield from gradients.compare_gradients(case, grads)
 
 
+def _compare_metrics(arrays: Arrays) -> Iterator[Row]:
+    return (Row(*row) for row in compare_metrics_file(arrays))
+
+
 _KINDS: dict[str, Callable[[Arrays], Iterable[Row]]] = {
     "meta": compare_case,
     "blender_single/step": tables.compare_schedules,
     "blender/names": tables.compare_initialisation,
+    "in/segment": _compare_metrics,
 }
 
 

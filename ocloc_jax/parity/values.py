@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from ocloc_jax import losses
+from ocloc_jax.metrics.training import training_metrics
 from ocloc_jax.models.compose import Scene
 from ocloc_jax.models.decoder import SHAPE_SHIFT, Layers
 from ocloc_jax.models.ocloc import Outputs
@@ -128,4 +129,17 @@ def _shadow_values(scene: Scene) -> dict[str, Any]:
 
 def metric_values(outputs: Outputs, case: Case) -> dict[str, Any]:
     """The metrics that training prints, where the file has the true segmentation."""
-    return {}
+    if "data/segment_index" not in case.arrays:
+        return {}
+    segment = case.arrays["data/segment_index"]
+    found = training_metrics(
+        mask_obj=outputs.scene.mask_obj,
+        mask_bck=outputs.scene.mask_bck,
+        recon=outputs.scene.recon,
+        image=jnp.asarray(case.images),
+        presence=outputs.latents.presence,
+        segment=jnp.asarray(segment),
+        overlap=jnp.asarray(case.arrays["data/overlap_count"]),
+        num_labels=int(segment.max()) + 1,
+    )
+    return {f"metric/{name}": value for name, value in found.items()}
