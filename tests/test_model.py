@@ -1,0 +1,224 @@
+"""The whole model: counts, symmetries, any number of views and slots, precision."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import small
+
+from ocloc_jax import losses
+from ocloc_jax.models import encoder as encoder_lib
+from ocloc_jax.models.initial import parameter_shapes
+from ocloc_jax.models.ocloc import Ocloc
+from ocloc_jax.models.sizes import BY_DATASET, CLEVR, from_dict
+from ocloc_jax.schedules import Coefficients
+
+ANNEALED = Coefficients(
+    temp_pres=2.0, temp_shp=2.0, noise_scale=0.05, noise_min=0.05, noise_max=0.5,
+    ratio_imp_sdw=0.5, ratio_mixture=0.4, ratio_stick_breaking=0.6,
+    reg_bck=0.1, reg_pres=0.1, reg_shp=0.1, reg_sdw=0.1, reg_sdw_ratio=0.1,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("dataset", "count"),
+    [("clevr", 4_822_432), ("shop", 4_822_432), ("gso", 15_898_144), ("shapenet", 15_898_144)],
+)  # fmt: skip
+def test_parameter_counts_are_the_released_ones(dataset: str, count: int):
+    shapes = parameter_shapes(Ocloc(BY_DATASET[dataset])).values()
+    assert sum(int(np.prod(shape)) for shape in shapes) == count
+
+
+def run(model, params, images, noise, coefficients=ANNEALED):
+    return jax.jit(model.apply)({"params": params}, images, noise, coefficients)
+
+
+def objective(model, params, images, noise, coefficients=ANNEALED):
+    outputs = model.apply({"params": params}, images, noise, coefficients)
+    options = dict(sigma_x=0.2, alpha=4.5, mode=model.mode)
+    terms = losses.loss_terms(outputs, images, coefficients, **options)
+    return losses.weigh(terms, coefficients, model.mode)
+
+
+def permute(noise, views=None, slots=None):
+    """Reorders the noise as the views and slots are reordered."""
+    fields = {}
+    for name, value in vars(noise).items():
+        if views is not None and name not in ("slot_attr", "obj", "bck", "presence"):
+            value = value[:, views]
+        if slots is not None and name in ("slot_attr", "obj", "presence"):
+            value = value[:, slots]
+        if slots is not None and name in ("shape", "shadow_shape", "appearance"):
+            value = value[:, :, slots]
+        fields[name] = value
+    return noise.replace(**fields)
+
+
+@pytest.mark.parametrize("mode", ["released", "paper"])
+def test_follows_view_order(mode: str):
+    model = small.model(mode=mode)
+    params, images, noise = small.params(model), small.images(), small.noise()
+    views = np.array([2, 0, 1])
+    out = run(model, params, images, noise)
+    moved = run(model, params, images[:, views], permute(noise, views=views))
+    assert_close(moved.scene.recon, out.scene.recon[:, views])
+    assert_close(moved.scene.mask_obj, out.scene.mask_obj[:, views])
+    assert_close(moved.posterior.view_mean, out.posterior.view_mean[:, views])
+    assert_close(moved.posterior.obj_mean, out.posterior.obj_mean)
+
+
+@pytest.mark.parametrize("mode", ["released", "paper"])
+def test_follows_slot_order(mode: str):
+    model = small.model(mode=mode)
+    params, images, noise = small.params(model), small.images(), small.noise()
+    slots = np.array([3, 1, 0, 2])
+    out = run(model, params, images, noise)
+    moved = run(model, params, images, permute(noise, slots=slots))
+    assert_close(moved.scene.recon, out.scene.recon)
+    assert_close(moved.scene.mask_obj, out.scene.mask_obj[:, :, slots])
+    assert_close(moved.posterior.presence_logit, out.posterior.presence_logit[:, slots])
+    assert_close(moved.posterior.bck_mean, out.posterior.bck_mean)
+
+
+def assert_close(a, b, atol=2e-4):
+    np.testing.assert_allclose(a, b, atol=atol, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("num_views", "num_slots"), [(1, 12), (10, 1), (4, 7), (8, 3)])
+def test_any_number_of_views_and_slots(num_views: int, num_slots: int):
+    model = small.model()
+    params = small.params(model)
+    images = small.images((1,), num_views)
+    noise = small.noise((1,), num_views, num_slots, training=False)
+    scene = run(model, params, images, noise, Coefficients()).scene
+    assert scene.mask_obj.shape == (1, num_views, num_slots, small.SIZE, small.SIZE)
+    total = scene.mask_bck + scene.mask_obj.sum(axis=-3)
+    np.testing.assert_allclose(total, 1, atol=1e-4)
+
+
+@pytest.mark.parametrize("batch", [(), (2, 2)], ids=str)
+def test_any_batch_axes(batch: tuple[int, ...]):
+    model = small.model()
+    params = small.params(model)
+    noise, images = small.noise((4,)), small.images((4,))
+    expected = run(model, params, images, noise).scene.recon
+
+    def reshape(x):
+        return x[0] if batch == () else x.reshape(*batch, *x.shape[1:])
+
+    noise, images = jax.tree.map(reshape, (noise, images))
+    assert_close(run(model, params, images, noise).scene.recon, reshape(expected))
+
+
+def test_scan_is_the_loop_and_remat_changes_nothing():
+    model = small.model()
+    params = small.params(model)
+    images, noise = small.images(), small.noise()
+
+    def by_loop(params):
+        variables = {"params": params}
+        one = small.model(num_iterations=1)
+        slots = encoder_lib.Slots(noise.slot_view, noise.slot_attr)
+        slots = one.bind(variables).encoder.initial_slots(slots.view, slots.attr)
+        for _ in range(3):
+            bound = one.bind(variables).encoder
+            slots = bound.refine(bound.features(images), slots)
+        return slots
+
+    found = run(model, params, images, noise).slots
+    expected = by_loop(params)
+    assert_close(found.view, expected.view)
+    assert_close(found.attr, expected.attr)
+    gradient = [
+        jax.jit(jax.grad(lambda p, m=m: objective(m, p, images, noise).mean()))(params)
+        for m in (model, small.model(remat=True))
+    ]
+    jax.tree.map(lambda a, b: assert_close(a, b, atol=1e-2), *gradient)
+
+
+def test_every_parameter_gets_a_gradient():
+    model = small.model()
+    params = small.params(model)
+    gradient = jax.jit(
+        jax.grad(lambda p: objective(model, p, small.images(), small.noise()).mean())
+    )(params)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
+        assert np.isfinite(leaf).all(), path
+        assert np.abs(leaf).max() > 0, path
+
+
+def test_without_shadows_is_a_switch():
+    model = small.model(shadows=False)
+    params = small.params(model)
+    noise = small.noise(shadows=False)
+    scene = run(model, params, small.images(), noise).scene
+    assert scene.shadow_shape is None and noise.appearance is None
+    np.testing.assert_array_equal(scene.background, scene.background_imp)
+    np.testing.assert_array_equal(scene.shape, scene.shape_imp)
+    np.testing.assert_array_equal(scene.recon, scene.recon_aux)
+
+
+def test_released_shadow_leaves_a_fifth_of_the_light():
+    released, paper = (small.model(mode=mode) for mode in ("released", "paper"))
+    params = small.params(released)
+    noise = small.noise(training=False)
+    scenes = [run(m, params, small.images(), noise).scene for m in (released, paper)]
+    light = [np.asarray(scene.shadow_light) for scene in scenes]
+    np.testing.assert_allclose(light[0], 0.8 * light[1] + 0.2, atol=1e-6)
+    for scene in scenes:
+        lit = (scene.background + 1) / (scene.background_imp + 1)
+        assert lit.max() <= 1 + 1e-3
+
+
+def test_paper_shadows_are_ordered_and_released_ones_are_not():
+    def order_gradient(mode):
+        model = small.model(mode=mode)
+        params = small.params(model)
+
+        def shadow_mask(params):
+            noise = small.noise(training=False)
+            out = model.apply({"params": params}, small.images(), noise)
+            return out.scene.shadow_mask_obj[:, :, 0].sum()
+
+        gradient = jax.jit(jax.grad(shadow_mask))(params)
+        return np.abs(gradient["decoder"]["order_net"]["layer_1"]["kernel"]).max()
+
+    assert order_gradient("released") == 0
+    assert order_gradient("paper") > 0
+
+
+def test_bfloat16_moves_the_loss_little():
+    full, half = small.model(), small.model(dtype="bfloat16")
+    params = small.params(full)
+    args = params, small.images((4,)), small.noise((4,))
+    a, b = (jax.jit(lambda *x, m=m: objective(m, *x))(*args) for m in (full, half))
+    assert b.dtype == jnp.float32
+    relative = np.abs(np.asarray(a - b) / np.asarray(a))
+    assert 0 < relative.max() < 0.02
+
+
+def test_bfloat16_keeps_slots_and_posterior_in_float32():
+    model = small.model(dtype="bfloat16")
+    out = run(model, small.params(model), small.images(), small.noise())
+    for leaf in jax.tree.leaves(out):
+        assert leaf.dtype == jnp.float32
+
+
+def test_image_that_does_not_fit_is_refused():
+    model = small.model()
+    images = jnp.zeros((1, 2, 18, 16, 3))
+    with pytest.raises(ValueError, match="18x16.*multiples of 4"):
+        model.apply({"params": small.params(model)}, images, small.noise((1,), 2))
+
+
+def test_unknown_mode_is_refused():
+    model = small.model(mode="published")
+    with pytest.raises(ValueError, match="'published'.*released"):
+        small.params(model)
+
+
+def test_sizes_survive_plain_data():
+    import dataclasses
+    import json
+
+    assert from_dict(json.loads(json.dumps(dataclasses.asdict(CLEVR)))) == CLEVR
