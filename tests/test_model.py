@@ -22,8 +22,13 @@ ANNEALED = Coefficients(
 
 @pytest.mark.parametrize(
     ("dataset", "count"),
-    [("clevr", 4_822_432), ("shop", 4_822_432), ("gso", 15_898_144), ("shapenet", 15_898_144)],
-)  # fmt: skip
+    [
+        ("clevr", 4_822_432),
+        ("shop", 4_822_432),
+        ("gso", 15_898_144),
+        ("shapenet", 15_898_144),
+    ],
+)
 def test_parameter_counts_are_the_released_ones(dataset: str, count: int):
     shapes = parameter_shapes(Ocloc(BY_DATASET[dataset])).values()
     assert sum(int(np.prod(shape)) for shape in shapes) == count
