@@ -29,10 +29,10 @@ class SceneScores:
       values: Numbers of this scene alone, nan where one has no meaning.
       sums: Numerators and denominators of the pooled averages.
       matching: Slot of each object.
+      partition: Tables of the two partitions, view by view.
       object_iou: IoU of each object, nan where it does not exist.
       object_f1: F1 of each object.
       true_order: +1 / -1 / 0 for each view and pair of objects.
-      partition: Tables of the two partitions, view by view.
       area: Area of each true complete shape in each view.
       intersection: The part of it that the matched slot's shape covers.
     """
@@ -40,12 +40,12 @@ class SceneScores:
     values: dict[str, float]
     sums: dict[str, float]
     matching: np.ndarray
-    object_iou: np.ndarray | None
-    object_f1: np.ndarray | None
-    true_order: np.ndarray | None
     partition: counting.PartitionTables
-    area: np.ndarray | None
-    intersection: np.ndarray | None
+    object_iou: np.ndarray | None = None
+    object_f1: np.ndarray | None = None
+    true_order: np.ndarray | None = None
+    area: np.ndarray | None = None
+    intersection: np.ndarray | None = None
 
 
 def score_scene(scene: Mapping[str, Any]) -> SceneScores:
@@ -58,40 +58,49 @@ def score_scene(scene: Mapping[str, Any]) -> SceneScores:
       The scores and what is needed to average them.
     """
     arrays = validation.checked_scene(scene)
-    num_objects = arrays.num_objects
     tables = counting.partition_tables(
-        arrays.segment, arrays.is_object, arrays.mask, num_objects
+        arrays.segment, arrays.is_object, arrays.mask, arrays.num_objects
     )
     matching = amodal.match(tables.overlap.sum(axis=0))
-    values, sums = _partition_scores(tables), {}
+    sums, details = _amodal_scores(arrays, matching)
+    sums |= _image_sums(arrays)
+    values = _partition_scores(tables)
     values["oca"] = _counts_right(arrays.presence, tables)
-    iou = f1 = order = area = both = None
-    if arrays.masks is not None:
-        masks = jax.device_put(arrays.masks, may_alias=True)  # once for both
-        shapes = counting.shape_tables(arrays.segment, masks)
-        area, order = shapes.area, amodal.true_order(shapes.shared, shapes.owned)
-        if arrays.shape is not None:
-            both, predicted = counting.intersections(masks, arrays.shape, matching)
-            iou, f1 = amodal.shape_scores(
-                *(sums.sum(axis=0) for sums in (both, area, predicted))
-            )
-            sums["num_objects"] = float((area.sum(axis=0) > 0).sum())
-            sums["iou_sum"], sums["f1_sum"] = (
-                float(np.nansum(iou)),
-                float(np.nansum(f1)),
-            )
-        if arrays.order is not None:
-            guess = amodal.predicted_order(arrays.order[:, matching])
-            right, weight = amodal.order_weights(shapes.shared, order, guess)
-            sums |= {"order_right": float(right), "order_weight": float(weight)}
-    if arrays.image is not None and arrays.reconstruction is not None:
-        error = np.asarray(arrays.image) - arrays.reconstruction
-        sums |= {"squared_error": float(np.square(error, dtype=np.float64).sum())}
-        sums |= {"num_values": float(error.size)}
     for name, (top, bottom) in _POOLED_SUMS.items():
         values[name] = _ratio(sums.get(top, 0.0), sums.get(bottom, 0.0))
     values["psnr"] = _psnr(values["mse"])
-    return SceneScores(values, sums, matching, iou, f1, order, tables, area, both)
+    return SceneScores(values, sums, matching, tables, **details)
+
+
+def _amodal_scores(
+    arrays: validation.Scene, matching: np.ndarray
+) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """Sums and details of complete shapes and order, as far as they are given."""
+    if arrays.masks is None:
+        return {}, {}
+    masks = jax.device_put(arrays.masks, may_alias=True)  # once for both uses
+    shapes = counting.shape_tables(arrays.segment, masks)
+    true_order = amodal.true_order(shapes.shared, shapes.owned)
+    sums, details = {}, {"true_order": true_order, "area": shapes.area}
+    if arrays.shape is not None:
+        both, predicted = counting.intersections(masks, arrays.shape, matching)
+        areas = (both, shapes.area, predicted)
+        iou, f1 = amodal.shape_scores(*(area.sum(axis=0) for area in areas))
+        details |= {"intersection": both, "object_iou": iou, "object_f1": f1}
+        sums |= {"iou_sum": float(np.nansum(iou)), "f1_sum": float(np.nansum(f1))}
+        sums["num_objects"] = float((~np.isnan(iou)).sum())
+    if arrays.order is not None:
+        guess = amodal.predicted_order(arrays.order[:, matching])
+        right, weight = amodal.order_weights(shapes.shared, true_order, guess)
+        sums |= {"order_right": float(right), "order_weight": float(weight)}
+    return sums, details
+
+
+def _image_sums(arrays: validation.Scene) -> dict[str, float]:
+    if arrays.image is None or arrays.reconstruction is None:
+        return {}
+    error = np.square(arrays.image - arrays.reconstruction, dtype=np.float64)
+    return {"squared_error": float(error.sum()), "num_values": float(error.size)}
 
 
 def _partition_scores(tables: counting.PartitionTables) -> dict[str, float]:
