@@ -149,8 +149,10 @@ def test_both_ways_to_count_labels_agree(shape: tuple[int, ...]):
     # More pixels than one block of the product; -1, 4 and 5 are no labels.
     true, predicted = np.random.default_rng(0).integers(-1, 6, (2, *shape), np.int32)
     labels = jnp.asarray(true), jnp.asarray(predicted)
-    product = counting._one_hot_product((3, 4), *labels)
-    histogram = counting._histogram((3, 4), *labels)
+    product, histogram = (
+        jax.jit(count, static_argnums=0)((3, 4), *labels)
+        for count in (counting._one_hot_product, counting._histogram)
+    )
     assert product.shape == (*shape[:-1], 3, 4)
     np.testing.assert_array_equal(product, histogram)
     first = [((true == i) & (predicted == 1)).sum(axis=-1) for i in range(3)]

@@ -12,6 +12,7 @@ from ocloc_jax import metrics
 
 # Outputs of one training step of the reference program, cut down to what is needed.
 FILES = sorted(pathlib.Path(__file__).parent.glob("golden/training_metrics__*.npz"))
+training_metrics = jax.jit(metrics.training_metrics, static_argnames="num_labels")
 NAMES = ("ari_all_s", "ari_all_m", "ari_obj_s", "ari_obj_m", "mse", "count")
 
 
@@ -33,7 +34,7 @@ def random_batch(batch: tuple[int, ...] = (2,)) -> dict:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_reference_values(path: pathlib.Path):
     with np.load(path) as arrays:
-        found = jax.jit(metrics.training_metrics)(
+        found = training_metrics(
             arrays["dec/mask_obj"][..., 0],
             arrays["dec/mask_bck"][..., 0],
             arrays["dec/recon"],
@@ -55,7 +56,7 @@ def test_there_are_reference_files():
 
 def test_scikit_learn():
     batch = jax.tree.map(np.asarray, random_batch())
-    found = metrics.training_metrics(**random_batch())
+    found = training_metrics(**random_batch())
     slot = batch["mask_obj"].argmax(axis=2)
     chosen = batch["overlap"] >= 1
     views = [
@@ -73,7 +74,7 @@ def test_scikit_learn():
 def test_any_batch_shape():
     batch = random_batch((2, 2))
     flat = {k: v.reshape(4, *v.shape[2:]) for k, v in batch.items()}
-    first, second = (metrics.training_metrics(**arrays) for arrays in (batch, flat))
+    first, second = (training_metrics(**arrays) for arrays in (batch, flat))
     for name in NAMES:
         np.testing.assert_allclose(first[name], second[name], atol=1e-6)
 
@@ -81,10 +82,10 @@ def test_any_batch_shape():
 def test_unknown_labels_give_nan_instead_of_a_wrong_score():
     batch = random_batch()
     batch["segment"] = batch["segment"] + jnp.uint8(3)
-    found = metrics.training_metrics(**batch)
+    found = training_metrics(**batch)
     assert np.isnan(found["ari_all_m"])
-    known = metrics.training_metrics(**batch, num_labels=7)
-    reference = metrics.training_metrics(**random_batch())
+    known = training_metrics(**batch, num_labels=7)
+    reference = training_metrics(**random_batch())
     for name in NAMES:
         np.testing.assert_allclose(known[name], reference[name], atol=1e-6)
 
@@ -95,6 +96,14 @@ def test_ties_go_to_objects_and_empty_scenes_score_one():
     batch["segment"] = jnp.full_like(batch["segment"], 4)
     batch["overlap"] = jnp.zeros_like(batch["overlap"])
     batch["presence"] = jnp.zeros_like(batch["presence"])
-    found = metrics.training_metrics(**batch)
+    found = training_metrics(**batch)
     assert found["ari_obj_s"] == found["ari_obj_m"] == found["count"] == 1
     assert found["ari_all_m"] == 0  # the objects split what is one background
+
+
+@pytest.mark.parametrize("platform", ["tpu", "cuda"])
+def test_accelerators_count_by_an_exact_int8_product(platform: str):
+    traced = training_metrics.trace(**random_batch())
+    text = traced.lower(lowering_platforms=(platform,)).as_text()
+    assert "tensor<2x3x1x5x64xi8>" in text  # one-hot labels of 64 pixels
+    assert "scatter" not in text

@@ -37,6 +37,7 @@ Conventions:
 - **MSE, PSNR** are for values in [0, 1].
 """
 
+from ocloc_jax.metrics import constancy, probe, published
 from ocloc_jax.metrics.scoring import (
     METRICS,
     SceneScores,
@@ -51,9 +52,12 @@ from ocloc_jax.metrics.training import training_metrics
 __all__ = [
     "METRICS",
     "SceneScores",
+    "constancy",
     "evaluate",
     "evaluate_scenes",
     "mean_and_deviation",
+    "probe",
+    "published",
     "score_scene",
     "summarize",
     "training_metrics",

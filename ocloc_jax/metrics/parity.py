@@ -1,6 +1,7 @@
 """Comparison with a file of reference scores (`in/*` arrays, `out/*` scores)."""
 
 import pathlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,12 +47,13 @@ def compare_metrics_file(
     if not is_metrics_file(npz):
         raise ValueError("There is no `in/segment`: this is not a file of metrics.")
     passes = [_score_pass(npz, index) for index in range(len(npz["in/mask"]))]
-    found = _numbers(passes)
-    keys = [key for key in npz if not key.startswith("in/")]
-    unknown = [key for key in keys if key not in found]
-    if unknown:
-        raise ValueError(f"No known meaning for the keys {unknown}.")
-    return [(key, _error(found[key], npz[key]), _allowed(npz[key])) for key in keys]
+    summaries = [scoring.summarize(scores) for scores in passes]
+    rows = []
+    for key, reference in npz.items():
+        if not key.startswith("in/"):
+            found = np.asarray(_number(key, reference, passes, summaries))
+            rows.append((key, _error(found, reference), _allowed(reference)))
+    return rows
 
 
 def _score_pass(npz: Mapping[str, np.ndarray], index: int) -> list[scoring.SceneScores]:
@@ -72,18 +74,25 @@ def _score_pass(npz: Mapping[str, np.ndarray], index: int) -> list[scoring.Scene
     ]
 
 
-def _numbers(passes: list[list[scoring.SceneScores]]) -> dict[str, Any]:
-    summaries = [scoring.summarize(scores) for scores in passes]
-    found = {
-        "out/order_all": [[s.matching for s in scores] for scores in passes],
-        "out/binary_mat_true": [s.true_order for s in passes[0]],
-    }
-    for theirs, ours in NAMES.items():
-        found[f"out/{theirs}"] = [summary["pooled"][ours] for summary in summaries]
-        scenes = np.array([summary["scenes"][ours] for summary in summaries])
-        found[f"per_scene/{theirs}"] = scenes[:, :5]
-        found[f"scene5/{theirs}"] = scenes[:, -1]
-    return {key: np.asarray(value) for key, value in found.items()}
+def _number(
+    key: str,
+    reference: np.ndarray,
+    passes: list[list[scoring.SceneScores]],
+    summaries: list[dict[str, Any]],
+) -> Any:
+    """Our side of one key; scores are arrays over passes (and scenes)."""
+    if key == "out/order_all":
+        return [[scene.matching for scene in scores] for scores in passes]
+    if key == "out/binary_mat_true":
+        return [scene.true_order for scene in passes[0]]
+    kind, _, name = key.partition("/")
+    single = re.fullmatch(r"scene(\d+)", kind)
+    if name not in NAMES or not (single or kind in ("out", "per_scene")):
+        raise ValueError(f"No known meaning for the key {key!r}.")
+    if kind == "out":
+        return [summary["pooled"][NAMES[name]] for summary in summaries]
+    scenes = np.array([summary["scenes"][NAMES[name]] for summary in summaries])
+    return scenes[:, int(single[1])] if single else scenes[:, : reference.shape[1]]
 
 
 def _error(found: np.ndarray, reference: np.ndarray) -> float:
