@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent import futures
 from typing import Any
 
-import jax
 import numpy as np
 
 from ocloc_jax.metrics import amodal, clustering, counting, validation
@@ -59,7 +58,10 @@ def score_scene(scene: Mapping[str, Any]) -> SceneScores:
     """
     arrays = validation.checked_scene(scene)
     tables = counting.partition_tables(
-        arrays.segment, arrays.is_object, arrays.mask, arrays.num_objects
+        arrays.segment,
+        arrays.is_object,
+        counting.aligned(arrays.mask),
+        arrays.num_objects,
     )
     matching = amodal.match(tables.overlap.sum(axis=0))
     sums, details = _amodal_scores(arrays, matching)
@@ -78,12 +80,13 @@ def _amodal_scores(
     """Sums and details of complete shapes and order, as far as they are given."""
     if arrays.masks is None:
         return {}, {}
-    masks = jax.device_put(arrays.masks, may_alias=True)  # once for both uses
+    masks = counting.aligned(arrays.masks)
     shapes = counting.shape_tables(arrays.segment, masks)
     true_order = amodal.true_order(shapes.shared, shapes.owned)
     sums, details = {}, {"true_order": true_order, "area": shapes.area}
     if arrays.shape is not None:
-        both, predicted = counting.intersections(masks, arrays.shape, matching)
+        shape = counting.aligned(arrays.shape)
+        both, predicted = counting.intersections(masks, shape, matching)
         areas = (both, shapes.area, predicted)
         iou, f1 = amodal.shape_scores(*(area.sum(axis=0) for area in areas))
         details |= {"intersection": both, "object_iou": iou, "object_f1": f1}
