@@ -135,6 +135,26 @@ def test_expected_information_against_the_full_sum():
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize("num_pixels", [5_000, 131_072, 1_000_000])
+def test_expected_information_may_skip_values(num_pixels: int, monkeypatch):
+    # Cells of all widths, some cut off by their support, against every single value.
+    row = (np.array([0.7, 0.25, 0.049, 0.001]) * num_pixels).astype(np.int64)
+    column = (np.array([0.9, 0.08, 0.02, 0.0]) * row.sum()).astype(np.int64)
+    column[-1] += row.sum() - column.sum()
+    found = clustering.expected_mutual_information(row, column)
+    sampled = clustering._sampled_range
+
+    def every_value(*sizes: np.ndarray):
+        low, high, step = sampled(*sizes)
+        assert step.max() > 1
+        return low, high, np.ones_like(step)
+
+    monkeypatch.setattr(clustering, "_sampled_range", every_value)
+    whole = clustering.expected_mutual_information(row, column)
+    np.testing.assert_allclose(found, whole, rtol=1e-8)
+    assert abs(found - whole) < 1e-13
+
+
 def test_partitions_without_pixels_or_splits():
     table = np.array([[[0, 0], [0, 0]], [[5, 0], [0, 0]], [[3, 2], [0, 0]]])
     for score in (

@@ -160,7 +160,7 @@ def _partition_sums(
     is_object: Bool[Array, "v h w"],
     mask: Real[Array, "v layers h w"],
     num_objects: int,
-) -> tuple[Int32[Array, "v labels 2 2 k"], Real[Array, "v g labels k"]]:
+) -> tuple[Int32[Array, "v labels 2 2 k"], Real[Array, "v g n k"]]:
     num_views, num_slots = mask.shape[0], mask.shape[1] - 1
     flat = (num_views, -1)
     slot, largest = _first_largest(mask[:, :-1])
@@ -170,7 +170,7 @@ def _partition_sums(
     num = (num_objects + 1, 4 * num_slots)
     table = label_table(segment.reshape(flat), code.reshape(flat), num)
     soft = centred(mask[:, :-1]).reshape(num_views, num_slots, -1)
-    true = one_hot_rows(segment.reshape(flat), num_objects + 1, soft.dtype)
+    true = one_hot_rows(segment.reshape(flat), num_objects, soft.dtype)
     return table.reshape(num_views, -1, 2, 2, num_slots), product_sums(true, soft)
 
 
@@ -197,8 +197,9 @@ def partition_tables(
     slots, background = by_layer[:, :, 0], by_layer[:, :, 1].sum(axis=-1, keepdims=True)
     everything = np.concatenate([slots, background], axis=-1)
     if mask.dtype == np.uint8:
-        soft = (soft + CENTRE * everything.sum(axis=-1, keepdims=True)) / 255
-    return PartitionTables(everything, table[:, :, 1].sum(axis=2), soft[:, :-1])
+        num_pixels = everything[:, :-1].sum(axis=-1, keepdims=True)
+        soft = (soft + CENTRE * num_pixels) / 255
+    return PartitionTables(everything, table[:, :, 1].sum(axis=2), soft)
 
 
 @jax.jit
