@@ -1,0 +1,54 @@
+"""Three-vectors as three separate arrays, so that XLA fuses ray maths into loops.
+
+An axis of length three would become temporaries of three times the rays.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+Scalars = Float[Array, "*r"] | float
+
+
+class Vector(NamedTuple):
+    """Components of any shapes that broadcast against each other."""
+
+    x: Scalars
+    y: Scalars
+    z: Scalars
+
+    def plus(self, other: "Vector", scale: Scalars = 1.0) -> "Vector":
+        """Returns `self + scale * other`."""
+        return Vector(
+            self.x + scale * other.x, self.y + scale * other.y, self.z + scale * other.z
+        )
+
+    def times(self, scale: Scalars) -> "Vector":
+        return Vector(self.x * scale, self.y * scale, self.z * scale)
+
+    def dot(self, other: "Vector") -> Scalars:
+        return self.x * other.x + self.y * other.y + self.z * other.z
+
+    def unit(self) -> "Vector":
+        return self.times(jax.lax.rsqrt(jnp.maximum(self.dot(self), 1e-12)))
+
+    def turned(self, cosine: Scalars, sine: Scalars) -> "Vector":
+        """Turns about the vertical axis by the angle with this cosine and sine."""
+        return Vector(
+            cosine * self.x - sine * self.y, sine * self.x + cosine * self.y, self.z
+        )
+
+    def reflected(self, normal: "Vector") -> "Vector":
+        return self.plus(normal, -2 * self.dot(normal))
+
+
+def smoothstep(low: Scalars, high: Scalars, value: Scalars) -> Scalars:
+    """Cubic ramp from 0 at `low` to 1 at `high`."""
+    t = jnp.clip((value - low) / (high - low), 0.0, 1.0)
+    return t * t * (3 - 2 * t)
+
+
+def mix(first: Scalars, second: Scalars, share: Scalars) -> Scalars:
+    return first + (second - first) * share
