@@ -7,10 +7,11 @@ of that outline decides how dark it is: a soft edge without further rays.
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ocloc_jax.scenes.shapes import Solids, take
+from ocloc_jax.scenes.shapes import Solids
 from ocloc_jax.scenes.vector import Scalars, Vector, smoothstep
 
 # Azimuth, elevation (radians), distance and strength of the lights: key, fill.
@@ -104,37 +105,57 @@ def outside(outline: Outline, level: Scalars, rising: Scalars) -> Scalars:
     return jnp.where(outline.boxy, boxed, round_)
 
 
-def visibility(
-    light: Light, point: Vector, owner: Int[Array, "*r"], solids: Solids
-) -> Float[Array, "*r"]:
-    """Returns which share of a light reaches points on the object `owner`."""
-    level, rising = (point.dot(axis) for axis in light.across())
-    depth = point.dot(light.toward)
-    lit = jnp.ones_like(depth)
-    for k in range(solids.x.shape[0]):
-        solid = take(solids, k)
-        outline = make_outline(light, solid)
-        ahead = outline.depth - depth
-        # The penumbra widens with the distance to what casts the shadow.
-        width = 0.02 + light.softness * jnp.maximum(ahead, 0.0)
-        dark = smoothstep(width, -width, outside(outline, level, rising))
-        casts = (ahead > 0) & (owner != k) & solid.present
-        lit = lit * jnp.where(casts, 1.0 - dark, 1.0)
-    return lit
+def shade(
+    lights: list[Light], point: Vector, normal: Vector, owner: Int[Array, "*r"],
+    solids: Solids,
+) -> tuple[list[Float[Array, "*r"]], Float[Array, "*r"]]:
+    """Returns the shares of each light and of ambient light that reach points.
 
+    Args:
+      lights: Lights of the scene.
+      point: Points on the surface of objects or on the ground.
+      normal: Unit normals there.
+      owner: The object that each point lies on, which as it is convex casts no shadow
+        on those of its points that face the light.
+      solids: All objects.
+    """
+    planes = [
+        (point.dot(level), point.dot(rising), point.dot(light.toward))
+        for light in lights
+        for level, rising in [light.across()]
+    ]
 
-def openness(
-    point: Vector, normal: Vector, owner: Int[Array, "*r"], solids: Solids
-) -> Float[Array, "*r"]:
-    """Returns which share of the ambient light reaches points between objects."""
-    free = jnp.ones_like(point.x)
-    for k in range(solids.x.shape[0]):
-        solid = take(solids, k)
-        offset = solid.centre().plus(point, -1.0)
-        near = 1.0 / (offset.dot(offset) + 1e-6)
-        # The solid angle of a sphere about as large as the object.
-        covered = jnp.maximum(offset.dot(normal), 0.0) * jnp.sqrt(near)
-        covered = covered * jnp.minimum(solid.z * solid.z * near, 1.0)
+    def visit(carry, numbered):
+        k, solid = numbered
+        *lit, open_ = carry
         casts = (owner != k) & solid.present
-        free = free * jnp.where(casts, 1.0 - 0.75 * covered, 1.0)
-    return free
+        lit = [
+            share * jnp.where(casts, 1 - _shadow(light, plane, solid), 1.0)
+            for share, light, plane in zip(lit, lights, planes, strict=True)
+        ]
+        covered = _covered(point, normal, solid)
+        return (*lit, open_ * jnp.where(casts, 1 - covered, 1.0)), None
+
+    every = (jnp.ones_like(point.x),) * (len(lights) + 1)
+    numbered = jnp.arange(solids.x.shape[0]), solids
+    (*lit, open_), _ = jax.lax.scan(visit, every, numbered)
+    return lit, open_
+
+
+def _shadow(light: Light, plane: tuple[Scalars, ...], solid: Solids) -> Scalars:
+    """Returns which share of a light an object keeps from points."""
+    level, rising, depth = plane
+    outline = make_outline(light, solid)
+    ahead = outline.depth - depth
+    # The penumbra widens with the distance to what casts the shadow.
+    width = 0.02 + light.softness * jnp.maximum(ahead, 0.0)
+    dark = smoothstep(width, -width, outside(outline, level, rising))
+    return jnp.where(ahead > 0, dark, 0.0)
+
+
+def _covered(point: Vector, normal: Vector, solid: Solids) -> Scalars:
+    """Returns the share of the sky that a sphere of about the solid's size hides."""
+    offset = solid.centre().plus(point, -1.0)
+    near = 1.0 / (offset.dot(offset) + 1e-6)
+    facing = jnp.maximum(offset.dot(normal), 0.0) * jnp.sqrt(near)
+    return 0.75 * facing * jnp.minimum(solid.z * solid.z * near, 1.0)

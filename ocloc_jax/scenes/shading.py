@@ -38,21 +38,19 @@ class Surface(NamedTuple):
 
 def light_on(world: World, surface: Surface, incoming: Vector):
     """Returns diffuse light and the highlights of rubber and of metal."""
-    open_ = lighting.openness(
-        surface.point, surface.normal, surface.owner, world.solids
+    lit, open_ = lighting.shade(
+        world.lights, surface.point, surface.normal, surface.owner, world.solids
     )
     sky_share = 0.5 + 0.5 * surface.normal.z
     diffuse = _AMBIENT * open_ * mix(0.45, 1.0, sky_share)
     broad, sharp = 0.0, 0.0
-    for light in world.lights:
+    for light, share in zip(world.lights, lit):
         toward = light.position.plus(surface.point, -1.0)
         falloff = 1.0 / toward.dot(toward)
         toward = toward.times(jnp.sqrt(falloff))
         power = light.strength * falloff * light.position.dot(light.position)
         if world.shadows:
-            power = power * lighting.visibility(
-                light, surface.point, surface.owner, world.solids
-            )
+            power = power * share
         diffuse = diffuse + power * jnp.maximum(surface.normal.dot(toward), 0.0)
         half = toward.plus(incoming, -1.0).unit()
         shine = jnp.maximum(surface.normal.dot(half), 0.0)

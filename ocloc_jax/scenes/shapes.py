@@ -69,10 +69,6 @@ def make_solids(objects: Objects) -> Solids:
     )
 
 
-def take(solids: Solids, k: int) -> Solids:
-    return jax.tree.map(lambda values: values[k], solids)
-
-
 def intersect(origin: Vector, direction: Vector, solid: Solids) -> Scalars:
     """Returns the distance at which rays enter a solid, FAR where they miss it.
 
@@ -110,28 +106,35 @@ def nearest(
     origin: Vector,
     direction: Vector,
     solids: Solids,
-    skip: Int[Array, "*r"] | None = None,
-) -> tuple[Float[Array, "*r"], Int[Array, "*r"], list[Bool[Array, "*r"]]]:
-    """Returns distance and index of the first solid, and which solids are hit at all.
+    skip: Int[Array, "s r"] | None = None,
+) -> tuple[Float[Array, "s r"], Int[Array, "s r"], Float[Array, "n r"]]:
+    """Returns distance and index of the first solid, and how much each one covers.
 
     Args:
       origin: Where rays start.
-      direction: Their unit directions.
+      direction: Their unit directions, s of them for each of r pixels.
       solids: The n solids of a scene; index n means that none is hit.
       skip: The solid that each ray leaves, which being convex it cannot hit again.
+
+    Returns:
+      Distances, indices, and the share of a pixel's rays that hit each solid, be it
+      hidden by others or not.
     """
-    n = solids.x.shape[0]
-    best = jnp.full(direction.x.shape, FAR)
-    index = jnp.full(direction.x.shape, n, jnp.int32)
-    hits = []
-    for k in range(n):
-        distance = intersect(origin, direction, take(solids, k))
+    n, shape = solids.x.shape[0], direction.x.shape
+
+    def visit(carry, numbered):
+        best, index = carry
+        k, solid = numbered
+        distance = intersect(origin, direction, solid)
         if skip is not None:
             distance = jnp.where(skip == k, FAR, distance)
         index = jnp.where(distance < best, k, index)
-        best = jnp.minimum(best, distance)
-        hits.append(distance < FAR)
-    return best, index, hits
+        coverage = (distance < FAR).astype(jnp.float32).mean(axis=0)
+        return (jnp.minimum(best, distance), index), coverage
+
+    none = jnp.full(shape, FAR), jnp.full(shape, n, jnp.int32)
+    (best, index), coverage = jax.lax.scan(visit, none, (jnp.arange(n), solids))
+    return best, index, coverage
 
 
 def surface_normal(point: Vector, solid: Solids) -> Vector:

@@ -144,7 +144,7 @@ def select(solids, objects, index):
 
 def label(index, hits, spec):
     n, size = spec.max_objects, spec.size
-    coverage = jnp.stack([h.astype(jnp.float32).mean(axis=0) for h in hits])
+    coverage = hits
     masks = jnp.round(coverage * 255).astype(jnp.uint8)
     masks = jnp.concatenate([masks, jnp.full((1, size * size), 255, jnp.uint8)])
     overlap = (coverage >= 0.5).sum(axis=0).astype(jnp.uint8)
