@@ -106,8 +106,12 @@ def outside(outline: Outline, level: Scalars, rising: Scalars) -> Scalars:
 
 
 def shade(
-    lights: list[Light], point: Vector, normal: Vector, owner: Int[Array, "*r"],
+    lights: list[Light],
+    point: Vector,
+    normal: Vector,
+    owner: Int[Array, "*r"],
     solids: Solids,
+    shadows: bool = True,
 ) -> tuple[list[Float[Array, "*r"]], Float[Array, "*r"]]:
     """Returns the shares of each light and of ambient light that reach points.
 
@@ -118,7 +122,11 @@ def shade(
       owner: The object that each point lies on, which as it is convex casts no shadow
         on those of its points that face the light.
       solids: All objects.
+      shadows: Whether objects keep light from each other and from the ground.
     """
+    every = (jnp.ones_like(point.x),) * (len(lights) + 1)
+    if not shadows:
+        return list(every[1:]), every[0]
     planes = [
         (point.dot(level), point.dot(rising), point.dot(light.toward))
         for light in lights
@@ -136,7 +144,6 @@ def shade(
         covered = _covered(point, normal, solid)
         return (*lit, open_ * jnp.where(casts, 1 - covered, 1.0)), None
 
-    every = (jnp.ones_like(point.x),) * (len(lights) + 1)
     numbered = jnp.arange(solids.x.shape[0]), solids
     (*lit, open_), _ = jax.lax.scan(visit, every, numbered)
     return lit, open_

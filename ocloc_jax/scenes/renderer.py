@@ -1,169 +1,162 @@
 """Renders scenes: a pure function of spec, seed and scene index."""
 
+import collections
+import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Shaped, UInt8
+from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped, UInt8
 
 from ocloc_jax.scenes import camera as cameras
-from ocloc_jax.scenes import lights, sample, shading, shapes
-from ocloc_jax.scenes.sample import Objects, Scene
-from ocloc_jax.scenes.shading import Surface, World
+from ocloc_jax.scenes import lights, sample, shapes, tracer
+from ocloc_jax.scenes.sample import Scene
+from ocloc_jax.scenes.shading import World
 from ocloc_jax.scenes.spec import SceneSpec
-from ocloc_jax.scenes.vector import Vector, mix, smoothstep
+from ocloc_jax.scenes.vector import Vector
 
 Record = dict[str, Shaped[np.ndarray, "..."]]
 ABSENT = -1e9
 _EXPOSURE = 0.62
 _GAMMA = 1 / 2.2
+# Views under way at a time: enough to keep cores busy, few enough to bound memory.
+_IN_FLIGHT = 4
 
 
 def render(spec: SceneSpec, seed: int, index: int) -> Record:
-    """Renders one scene; see `render_batch`."""
-    return {k: v[0] for k, v in render_batch(spec, seed, [index]).items()}
+    """Renders one scene: `render_batch` without the scene axis."""
+    return {key: value[0] for key, value in render_batch(spec, seed, [index]).items()}
 
 
 def render_batch(spec: SceneSpec, seed: int, indices: Sequence[int]) -> Record:
     """Renders the scenes with these indices.
 
+    View j of a scene depends on seed, index and j only: asking for more views, or for
+    more scenes, changes none of those asked for before.
+
     Args:
       spec: What the scenes look like.
-      seed: Names a dataset of this spec.
-      indices: Names scenes of that dataset.
+      seed: Names a dataset of this spec, 0 to 2**32 - 1.
+      indices: Names scenes of that dataset, each 0 to 2**32 - 1.
 
     Returns:
       image: uint8 [s, v, h, w, 3].
-      segment: uint8 [s, v, h, w], the visible object, `max_objects` for background.
-      overlap: uint8 [s, v, h, w], objects whose complete shape covers half the pixel.
-      masks: uint8 [s, v, n + 1, h, w], complete shapes, the background last.
-      order: float32 [s, v, n], minus the distance from the camera, -1e9 if absent.
-      camera: float32 [s, v, 3], azimuth, elevation, distance.
+      segment: uint8 [s, v, h, w], the object that most samples of the pixel see; the
+        background, `max_objects`, where no complete shape covers half of the pixel.
+      overlap: uint8 [s, v, h, w], how many complete shapes cover half of the pixel,
+        that is, have a mask of at least 128.
+      masks: uint8 [s, v, n + 1, h, w], which part of the pixel complete shapes cover;
+        0 for unused objects, the background last and 255.
+      order: float32 [s, v, n], minus the distance between camera and centre of the
+        object, -1e9 for unused objects.
+      camera: float32 [s, v, 3], azimuth, elevation and distance.
     """
-    scenes = [_render_scene(spec, seed, int(index)) for index in indices]
-    return {k: np.stack([scene[k] for scene in scenes]) for k in scenes[0]}
+    _check(seed, indices)
+    views = list(_render_views(spec, seed, indices))
+    shape = (len(indices), spec.num_views)
+    return {
+        key: np.stack([view[key] for view in views]).reshape(shape + first.shape)
+        for key, first in views[0].items()
+    }
 
 
-def _render_scene(spec: SceneSpec, seed: int, index: int) -> Record:
-    key = jax.random.fold_in(jax.random.key(seed), index)
-    scene = _sample_scene(spec, key)
-    views = [_render_view(spec, scene, key, view) for view in range(spec.num_views)]
-    views = jax.device_get(views)
-    return {k: np.stack([view[k] for view in views]) for k in views[0]}
+def _check(seed: int, indices: Sequence[int]) -> None:
+    if len(indices) == 0:
+        raise ValueError("indices is empty; name at least one scene.")
+    for name, number in [("seed", seed), *(("index", index) for index in indices)]:
+        if not 0 <= number < 2**32:
+            raise ValueError(f"{name}={number}; use a whole number in [0, 2**32).")
+
+
+def _render_views(
+    spec: SceneSpec, seed: int, indices: Sequence[int]
+) -> Iterator[Record]:
+    """Yields views scene by scene while the next ones are being computed."""
+    # The programs below do not depend on the number of views: compile them once.
+    spec = dataclasses.replace(spec, num_views=1), spec.num_views
+    spec, num_views = spec
+    pending = collections.deque()
+    for index in indices:
+        key, scene = _start_scene(spec, np.uint32(seed), np.uint32(index))
+        for view in range(num_views):
+            if len(pending) == _IN_FLIGHT:
+                yield jax.device_get(pending.popleft())
+            pending.append(_render_view(spec, scene, key, np.int32(view)))
+    while pending:
+        yield jax.device_get(pending.popleft())
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _sample_scene(spec, key):
-    return sample.sample_scene(spec, jax.random.fold_in(key, 0))
+def _start_scene(
+    spec: SceneSpec, seed: Int[Array, ""], index: Int[Array, ""]
+) -> tuple[PRNGKeyArray, Scene]:
+    """Returns the key of a scene's cameras, and the scene."""
+    key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), index)
+    scene = sample.sample_scene(spec, jax.random.fold_in(key, 0))
+    return jax.random.fold_in(key, 1), scene
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _render_view(spec, scene, key, view):
-    camera = cameras.sample_camera(spec, jax.random.fold_in(key, 1), view)
-    return render_view(spec, scene, camera)
+def _render_view(
+    spec: SceneSpec, scene: Scene, key: PRNGKeyArray, view: Int[Array, ""]
+) -> dict[str, Shaped[Array, "..."]]:
+    return render_view(spec, scene, cameras.sample_camera(spec, key, view))
 
 
 def render_view(
     spec: SceneSpec, scene: Scene, camera: Float[Array, "3"]
 ) -> dict[str, Shaped[Array, "..."]]:
-    solids = shapes.make_solids(scene.objects)
+    """Renders a scene as one camera sees it; keys as in `render_batch`."""
     world = World(
-        solids,
-        lights.make_lights(scene.light_jitter),
-        scene.ground,
-        spec.background,
-        spec.shadows,
+        solids=shapes.make_solids(scene.objects),
+        colour=scene.objects.colour,
+        metal=scene.objects.metal,
+        lights=lights.make_lights(scene.light_jitter),
+        ground=scene.ground,
+        background=spec.background,
+        shadows=spec.shadows,
     )
     origin = cameras.camera_position(camera)
     rays = cameras.camera_rays(spec, camera)
-    distance, index, hits = shapes.nearest(origin, rays, solids)
-    colour = trace(world, scene.objects, origin, rays, distance, index)
-    masks, segment, overlap = label(index, hits, spec)
+    colour, owner, coverage = tracer.trace(world, origin, rays)
+    masks, segment, overlap = label(spec, owner, coverage)
     return {
-        "image": develop(colour, spec.size),
+        "image": develop(spec, colour),
         "segment": segment,
         "overlap": overlap,
         "masks": masks,
-        "order": depth_order(origin, solids),
+        "order": depth_order(origin, world.solids),
         "camera": camera,
     }
 
 
-def trace(world, objects, origin, rays, distance, index, bounce=True) -> Vector:
-    n = world.solids.x.shape[0]
-    on_object = index < n
-    to_ground = -origin.z / jnp.minimum(rays.z, -1e-4)
-    distance = jnp.where(on_object, distance, jnp.minimum(to_ground, 1e3))
-    point = origin.plus(rays, distance)
-    solid, albedo, metal = select(world.solids, objects, index)
-    normal = shapes.surface_normal(point, solid)
-    normal = Vector(*(jnp.where(on_object, a, b) for a, b in zip(normal, shading.UP)))
-    ground = shading.ground_colour(world.ground, world.background, point)
-    albedo = Vector(*(jnp.where(on_object, a, b) for a, b in zip(albedo, ground)))
-    surface = Surface(point, normal, albedo, index, metal)
-    diffuse, broad, sharp = shading.light_on(world, surface, rays)
-    matt = albedo.times(diffuse)
-    shine = jnp.where(on_object, 0.12 * broad, 0.0)
-    matt = Vector(*(c + shine for c in matt))
-    if bounce:
-        mirror = rays.reflected(normal)
-        far, other, _ = shapes.nearest(point, mirror, world.solids, skip=index)
-        seen = trace(world, objects, point, mirror, far, other, bounce=False)
-    else:
-        seen = shading.sky_colour(world, rays.reflected(normal))
-    bright = Vector(
-        *(
-            a * (0.25 * diffuse + 0.85 * b) + 0.9 * sharp + 0.15 * broad
-            for a, b in zip(albedo, seen)
-        )
-    )
-    colour = Vector(*(jnp.where(metal & on_object, a, b) for a, b in zip(bright, matt)))
-    sky = shading.sky_colour(world, rays)
-    fade = smoothstep(6.0, 14.0, jnp.sqrt(point.x**2 + point.y**2))
-    if world.background != "sky":
-        fade = 0.0
-    fade = jnp.where(on_object, 0.0, jnp.where(rays.z > -1e-3, 1.0, fade))
-    return Vector(*(mix(a, b, fade) for a, b in zip(colour, sky)))
+def label(
+    spec: SceneSpec, owner: Int[Array, "s r"], coverage: Float[Array, "n r"]
+) -> tuple[UInt8[Array, "n+1 h w"], UInt8[Array, "h w"], UInt8[Array, "h w"]]:
+    """Returns masks, segment and overlap.
 
-
-def select(solids, objects, index):
-    def pick(values):
-        out = jnp.broadcast_to(values[0], index.shape)
-        for k in range(1, values.shape[0]):
-            out = jnp.where(index == k, values[k], out)
-        return out
-
-    return (
-        jax.tree.map(pick, solids),
-        Vector(*(pick(objects.colour[:, c]) for c in range(3))),
-        pick(objects.metal),
-    )
-
-
-def label(index, hits, spec):
-    n, size = spec.max_objects, spec.size
-    coverage = hits
+    `overlap` and `segment` agree on what is background: in pixels that several objects
+    and the background share, no part may be the larger half.
+    """
+    n, shape = spec.max_objects, (spec.size, spec.size)
     masks = jnp.round(coverage * 255).astype(jnp.uint8)
-    masks = jnp.concatenate([masks, jnp.full((1, size * size), 255, jnp.uint8)])
+    masks = jnp.pad(masks, ((0, 1), (0, 0)), constant_values=255)
     overlap = (coverage >= 0.5).sum(axis=0).astype(jnp.uint8)
-    seen = jnp.stack([(index == k).sum(axis=0) for k in range(n)])
-    segment = jnp.where(overlap > 0, jnp.argmax(seen, axis=0), n).astype(jnp.uint8)
-    shape = (size, size)
-    return (
-        masks.reshape(n + 1, *shape),
-        segment.reshape(shape),
-        overlap.reshape(shape),
-    )
+    seen = jnp.stack([(owner == k).sum(axis=0) for k in range(n)])
+    segment = jnp.where(overlap > 0, seen.argmax(axis=0), n).astype(jnp.uint8)
+    return masks.reshape(n + 1, *shape), segment.reshape(shape), overlap.reshape(shape)
 
 
-def develop(colour, size):
+def develop(spec: SceneSpec, colour: Vector) -> UInt8[Array, "h w 3"]:
+    """Averages the samples of pixels and turns light into 8-bit values."""
+    # Clipped before averaging, or highlights would have jagged edges.
     channels = [jnp.clip(c * _EXPOSURE, 0, 1).mean(axis=0) for c in colour]
-    image = jnp.stack(channels, axis=-1).reshape(size, size, 3)
+    image = jnp.stack(channels, axis=-1).reshape(spec.size, spec.size, 3)
     return jnp.round(image**_GAMMA * 255).astype(jnp.uint8)
 
 
-def depth_order(origin, solids):
-    x, y, z = (a - b for a, b in zip(solids.centre(), origin))
+def depth_order(origin: Vector, solids: shapes.Solids) -> Float[Array, "n"]:
+    x, y, z = solids.centre().plus(origin, -1.0)
     return jnp.where(solids.present, -jnp.sqrt(x * x + y * y + z * z), ABSENT)

@@ -56,27 +56,34 @@ def sample_scene(spec: SceneSpec, key: PRNGKeyArray) -> Scene:
 
 
 def sample_objects(spec: SceneSpec, key: PRNGKeyArray) -> Objects:
-    n = spec.max_objects
-    keys = [jax.random.fold_in(key, i) for i in range(7)]
-    count = jax.random.randint(keys[0], (), spec.min_objects, n + 1)
-    large = jax.random.bernoulli(keys[1], shape=(n,)).astype(int)
+    n, colours = spec.max_objects, jnp.array(list(COLOURS.values())) / 255.0
+    # Few draws of many numbers: every draw costs half a second of compilation.
+    draws = jax.random.uniform(jax.random.fold_in(key, 0), (5, n))
+    span = spec.max_objects - spec.min_objects + 1
+    extra = jax.random.uniform(jax.random.fold_in(key, 1), (1 + len(colours),))
+    present = jnp.arange(n) < spec.min_objects + _below(extra[0], span)
+    large = _below(draws[0], 2)
     if spec.distinct_colours:
-        colour = jax.random.permutation(keys[3], len(COLOURS))[:n]
+        colour = jnp.argsort(extra[1:])[:n]
     else:
-        colour = jax.random.randint(keys[3], (n,), 0, len(COLOURS))
-    present = jnp.arange(n) < count
+        colour = _below(draws[1], len(colours))
     radius = jnp.array(SIZES)[large] * spec.object_scale
     bound = jnp.array(placement_radii(spec))[large]
-    position, shrink = place(keys[6], radius, bound, present)
+    position, shrink = place(jax.random.fold_in(key, 2), radius, bound, present)
     return Objects(
         position=position,
         radius=radius * shrink,
-        yaw=jax.random.uniform(keys[2], (n,), maxval=2 * np.pi),
-        kind=jax.random.randint(keys[4], (n,), 0, 3),
-        colour=jnp.array(list(COLOURS.values()))[colour] / 255.0,
-        metal=jax.random.bernoulli(keys[5], shape=(n,)),
+        yaw=draws[2] * (2 * np.pi),
+        kind=_below(draws[3], 3),
+        colour=colours[colour],
+        metal=draws[4] < 0.5,
         present=present,
     )
+
+
+def _below(share: Float[Array, "*n"], count: int) -> Int[Array, "*n"]:
+    """Turns numbers in [0, 1) into whole numbers from 0 to `count` - 1."""
+    return jnp.minimum((share * count).astype(jnp.int32), count - 1)
 
 
 def place(
@@ -90,23 +97,22 @@ def place(
     Several layouts are drawn and the first that fits is taken. When none does, the
     roomiest is, and all objects shrink by the returned factor until they fit.
     """
-    keys = jax.random.split(key, NUM_LAYOUTS)
+    draws = jax.random.uniform(key, (NUM_LAYOUTS, len(radius), NUM_CANDIDATES, 2))
     layouts, fits = jax.vmap(_layout, (0, None, None, None))(
-        keys, radius, bound, present
+        draws, radius, bound, present
     )
     best = jnp.argmax(fits)  # fits are capped at 1, and argmax takes the first
     return layouts[best], fits[best]
 
 
 def _layout(
-    key: PRNGKeyArray,
+    draws: Float[Array, "n c 2"],
     radius: Float[Array, "n"],
     bound: Float[Array, "n"],
     present: Bool[Array, "n"],
 ) -> tuple[Float[Array, "n 2"], Float[Array, ""]]:
     """Places one object after another at its first candidate that is free."""
     n = radius.shape[0]
-    draws = jax.random.uniform(key, (n, NUM_CANDIDATES, 2))
     distance = jnp.sqrt(draws[..., 0]) * bound[:, None]
     angle = 2 * jnp.pi * draws[..., 1]
     candidates = jnp.stack(
@@ -128,15 +134,13 @@ def _layout(
 
 
 def sample_ground(key: PRNGKeyArray) -> Ground:
-    keys = [jax.random.fold_in(key, i) for i in range(6)]
-    # Middling brightness keeps objects of every colour visible on the ground.
-    colours = jax.random.uniform(keys[0], (2, 3), minval=0.12, maxval=0.6)
-    waves = jax.random.uniform(keys[1], (6, 3))
+    draws = jax.random.uniform(key, (33,))
     return Ground(
-        colours=colours,
-        checker=jax.random.bernoulli(keys[2]).astype(jnp.float32),
-        waves=waves,
-        turn=jax.random.uniform(keys[3], maxval=2 * np.pi),
-        pitch=jax.random.uniform(keys[4], minval=0.8, maxval=1.8),
-        sky=jax.random.uniform(keys[5], (2, 3), minval=0.15, maxval=0.9),
+        # Middling brightness keeps objects of every colour visible on the ground.
+        colours=0.12 + 0.48 * draws[:6].reshape(2, 3),
+        sky=0.1 + 0.8 * draws[6:12].reshape(2, 3),
+        waves=draws[12:30].reshape(6, 3),
+        checker=jnp.round(draws[30]),
+        turn=draws[31] * (2 * np.pi),
+        pitch=0.8 + draws[32],
     )

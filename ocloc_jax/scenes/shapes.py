@@ -120,20 +120,16 @@ def nearest(
       Distances, indices, and the share of a pixel's rays that hit each solid, be it
       hidden by others or not.
     """
-    n, shape = solids.x.shape[0], direction.x.shape
-
-    def visit(carry, numbered):
-        best, index = carry
-        k, solid = numbered
-        distance = intersect(origin, direction, solid)
-        if skip is not None:
-            distance = jnp.where(skip == k, FAR, distance)
-        index = jnp.where(distance < best, k, index)
-        coverage = (distance < FAR).astype(jnp.float32).mean(axis=0)
-        return (jnp.minimum(best, distance), index), coverage
-
-    none = jnp.full(shape, FAR), jnp.full(shape, n, jnp.int32)
-    (best, index), coverage = jax.lax.scan(visit, none, (jnp.arange(n), solids))
+    # One object at a time: XLA would otherwise repeat the work for each result.
+    distances = jax.lax.map(
+        lambda solid: intersect(origin, direction, solid), solids
+    )  # [n, s, r]
+    if skip is not None:
+        number = jnp.arange(solids.x.shape[0])[:, None, None]
+        distances = jnp.where(skip[None] == number, FAR, distances)
+    best = distances.min(axis=0)
+    index = jnp.where(best < FAR, distances.argmin(axis=0), solids.x.shape[0])
+    coverage = (distances < FAR).astype(jnp.float32).mean(axis=1)
     return best, index, coverage
 
 

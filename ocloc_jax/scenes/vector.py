@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 Scalars = Float[Array, "*r"] | float
 
@@ -31,6 +31,9 @@ class Vector(NamedTuple):
     def dot(self, other: "Vector") -> Scalars:
         return self.x * other.x + self.y * other.y + self.z * other.z
 
+    def tinted(self, tint: "Vector") -> "Vector":
+        return Vector(self.x * tint.x, self.y * tint.y, self.z * tint.z)
+
     def unit(self) -> "Vector":
         return self.times(jax.lax.rsqrt(jnp.maximum(self.dot(self), 1e-12)))
 
@@ -42,6 +45,15 @@ class Vector(NamedTuple):
 
     def reflected(self, normal: "Vector") -> "Vector":
         return self.plus(normal, -2 * self.dot(normal))
+
+
+def choose(condition: Bool[Array, "*r"], first: Vector, second: Vector) -> Vector:
+    pairs = zip(first, second, strict=True)
+    return Vector(*(jnp.where(condition, a, b) for a, b in pairs))
+
+
+def blend(first: Vector, second: Vector, share: Scalars) -> Vector:
+    return Vector(*(mix(a, b, share) for a, b in zip(first, second, strict=True)))
 
 
 def smoothstep(low: Scalars, high: Scalars, value: Scalars) -> Scalars:
