@@ -15,7 +15,7 @@ from ocloc_jax.scenes.shapes import Solids
 from ocloc_jax.scenes.vector import Scalars, Vector, smoothstep
 
 # Azimuth, elevation (radians), distance and strength of the lights: key, fill.
-_LIGHTS = ((-0.45, 0.80, 9.0, 1.0), (2.3, 0.75, 9.0, 0.3))
+_LIGHTS = ((-0.45, 0.85, 14.0, 1.05), (2.3, 0.75, 14.0, 0.35))
 _JITTER = 0.15  # radians by which a scene's lights differ from these
 
 

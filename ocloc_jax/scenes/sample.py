@@ -11,7 +11,9 @@ from ocloc_jax.scenes.spec import COLOURS, SIZES, SceneSpec, placement_radii
 
 CUBE, SPHERE, CYLINDER = 0, 1, 2
 # Free ground between the bounding circles of two objects, as in CLEVR.
-GAP = 0.2
+GAP = 0.15
+# Between values as linear light (1) and as encoded for a screen (2.2): by eye.
+_SATURATION = 1.4
 NUM_LAYOUTS = 16
 NUM_CANDIDATES = 64
 
@@ -75,7 +77,7 @@ def sample_objects(spec: SceneSpec, key: PRNGKeyArray) -> Objects:
         radius=radius * shrink,
         yaw=draws[2] * (2 * np.pi),
         kind=_below(draws[3], 3),
-        colour=colours[colour],
+        colour=colours[colour] ** _SATURATION,
         metal=draws[4] < 0.5,
         present=present,
     )
@@ -111,7 +113,7 @@ def _layout(
     bound: Float[Array, "n"],
     present: Bool[Array, "n"],
 ) -> tuple[Float[Array, "n 2"], Float[Array, ""]]:
-    """Places one object after another at its first candidate that is free."""
+    """Puts one object after another on its first candidate that is free."""
     n = radius.shape[0]
     distance = jnp.sqrt(draws[..., 0]) * bound[:, None]
     angle = 2 * jnp.pi * draws[..., 1]
@@ -119,25 +121,32 @@ def _layout(
         [distance * jnp.cos(angle), distance * jnp.sin(angle)], axis=-1
     )
 
-    def put(i: Int[Array, ""], carry):
-        position, fit = carry
+    # Large objects first: small ones still find room between them.
+    turn = jnp.argsort(jnp.where(present, -radius, 1.0))
+
+    def put(step: Int[Array, ""], carry):
+        position, placed, fit = carry
+        i = turn[step]
         offset = candidates[i][:, None] - position[None]
-        apart = jnp.linalg.norm(offset, axis=-1)  # [candidates, n]
+        apart = jnp.sqrt((offset**2).sum(axis=-1))  # [candidates, n]
         share = apart / (radius[i] + radius + GAP)[None]
-        earlier = (jnp.arange(n) < i) & present & present[i]
-        share = jnp.where(earlier[None], share, 1.0).min(axis=-1)
+        share = jnp.where((placed & present[i])[None], share, 1.0).min(axis=-1)
         share = jnp.minimum(share, 1.0)
         best = jnp.argmax(share)  # the first candidate that is free, or the freest
-        return position.at[i].set(candidates[i, best]), jnp.minimum(fit, share[best])
+        position = position.at[i].set(candidates[i, best])
+        return position, placed.at[i].set(present[i]), jnp.minimum(fit, share[best])
 
-    return jax.lax.fori_loop(0, n, put, (jnp.zeros((n, 2)), jnp.ones(())))
+    nothing = jnp.zeros((n, 2)), jnp.zeros(n, bool), jnp.ones(())
+    position, _, fit = jax.lax.fori_loop(0, n, put, nothing)
+    return position, fit
 
 
 def sample_ground(key: PRNGKeyArray) -> Ground:
     draws = jax.random.uniform(key, (33,))
+    # Middling brightness keeps objects of every colour visible on the ground.
+    first, second = 0.12 + 0.48 * draws[:6].reshape(2, 3)
     return Ground(
-        # Middling brightness keeps objects of every colour visible on the ground.
-        colours=0.12 + 0.48 * draws[:6].reshape(2, 3),
+        colours=jnp.stack([first, first + 0.6 * (second - first)]),
         sky=0.1 + 0.8 * draws[6:12].reshape(2, 3),
         waves=draws[12:30].reshape(6, 3),
         checker=jnp.round(draws[30]),

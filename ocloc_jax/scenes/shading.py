@@ -95,7 +95,7 @@ def fade_out(world: World, surface: Surface, rays: Vector, colour: Vector) -> Ve
     share = (rays.z > -1e-3).astype(jnp.float32)
     if world.background == "sky":
         flat = jnp.sqrt(surface.point.x**2 + surface.point.y**2)
-        share = jnp.maximum(share, smoothstep(5.0, 12.0, flat))
+        share = jnp.maximum(share, smoothstep(4.0, 9.0, flat))
     share = jnp.where(surface.on_object, 0.0, share)
     return blend(colour, sky_colour(world, rays), share)
 
@@ -129,7 +129,7 @@ def sky_colour(world: World, direction: Vector) -> Vector:
         low, high = (Vector(*colour) for colour in world.ground.sky)
         # Two bright and two dark sides tell views apart.
         side = direction.turned(jnp.cos(world.ground.turn), jnp.sin(world.ground.turn))
-        sky = blend(low, high, smoothstep(-0.4, 0.6, direction.z))
+        sky = blend(low, high, smoothstep(-0.55, 0.3, direction.z))
         sky = sky.times(1 + 0.4 * side.x * side.y)
     else:
         grey = mix(0.8, 0.3, smoothstep(0.0, 0.9, direction.z))

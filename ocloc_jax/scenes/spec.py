@@ -8,7 +8,7 @@ import numpy as np
 BACKGROUNDS = ("plain", "textured", "sky")
 # CLEVR's two sizes: radius of spheres and cylinders, half diagonal of cubes.
 SIZES = (0.35, 0.7)
-# CLEVR's eight colours, read as linear light as Blender does.
+# CLEVR's eight colours.
 COLOURS = {
     "gray": (87, 87, 87),
     "red": (173, 35, 35),
@@ -59,7 +59,7 @@ class SceneSpec:
     distinct_colours: bool = False
     object_scale: float = 1.0
     shadows: bool = True
-    field_of_view: float = 0.6
+    field_of_view: float = 0.57
 
     def __post_init__(self):
         for name in ("azimuth", "elevation", "distance"):
