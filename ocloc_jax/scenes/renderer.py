@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped, UInt8
+from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped, UInt8, UInt32
 
 from ocloc_jax.scenes import camera as cameras
 from ocloc_jax.scenes import lights, sample, shapes, tracer
@@ -75,8 +75,7 @@ def _render_views(
 ) -> Iterator[Record]:
     """Yields views scene by scene while the next ones are being computed."""
     # The programs below do not depend on the number of views: compile them once.
-    spec = dataclasses.replace(spec, num_views=1), spec.num_views
-    spec, num_views = spec
+    num_views, spec = spec.num_views, dataclasses.replace(spec, num_views=1)
     pending = collections.deque()
     for index in indices:
         key, scene = _start_scene(spec, np.uint32(seed), np.uint32(index))
@@ -90,7 +89,7 @@ def _render_views(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _start_scene(
-    spec: SceneSpec, seed: Int[Array, ""], index: Int[Array, ""]
+    spec: SceneSpec, seed: UInt32[Array, ""], index: UInt32[Array, ""]
 ) -> tuple[PRNGKeyArray, Scene]:
     """Returns the key of a scene's cameras, and the scene."""
     key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), index)

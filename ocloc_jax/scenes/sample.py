@@ -1,5 +1,6 @@
 """Random scenes: which objects, where they stand, the lights and the ground."""
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -50,35 +51,45 @@ class Scene(NamedTuple):
 
 
 def sample_scene(spec: SceneSpec, key: PRNGKeyArray) -> Scene:
-    object_key, ground_key, light_key = (jax.random.fold_in(key, i) for i in range(3))
-    light_jitter = jax.random.uniform(light_key, (2, 2), minval=-1.0, maxval=1.0)
-    return Scene(
-        sample_objects(spec, object_key), sample_ground(ground_key), light_jitter
-    )
+    # One draw for everything: each further one costs a second of compilation.
+    shapes = {
+        "layouts": (NUM_LAYOUTS, spec.max_objects, NUM_CANDIDATES, 2),
+        "objects": (5, spec.max_objects),
+        "colours": (len(COLOURS),),
+        "count": (),
+        "ground": (33,),
+        "lights": (2, 2),
+    }
+    ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
+    parts = jnp.split(jax.random.uniform(key, (int(ends[-1]),)), ends[:-1])
+    draws = {
+        name: part.reshape(shape)
+        for (name, shape), part in zip(shapes.items(), parts, strict=True)
+    }
+    objects, ground = make_objects(spec, draws), make_ground(draws["ground"])
+    return Scene(objects, ground, light_jitter=2 * draws["lights"] - 1)
 
 
-def sample_objects(spec: SceneSpec, key: PRNGKeyArray) -> Objects:
+def make_objects(spec: SceneSpec, draws: dict[str, Float[Array, "..."]]) -> Objects:
     n, colours = spec.max_objects, jnp.array(list(COLOURS.values())) / 255.0
-    # Few draws of many numbers: every draw costs half a second of compilation.
-    draws = jax.random.uniform(jax.random.fold_in(key, 0), (5, n))
+    sizes, hues, yaws, kinds, materials = draws["objects"]
     span = spec.max_objects - spec.min_objects + 1
-    extra = jax.random.uniform(jax.random.fold_in(key, 1), (1 + len(colours),))
-    present = jnp.arange(n) < spec.min_objects + _below(extra[0], span)
-    large = _below(draws[0], 2)
+    present = jnp.arange(n) < spec.min_objects + _below(draws["count"], span)
+    large = _below(sizes, len(SIZES))
     if spec.distinct_colours:
-        colour = jnp.argsort(extra[1:])[:n]
+        colour = jnp.argsort(draws["colours"])[:n]
     else:
-        colour = _below(draws[1], len(colours))
+        colour = _below(hues, len(colours))
     radius = jnp.array(SIZES)[large] * spec.object_scale
     bound = jnp.array(placement_radii(spec))[large]
-    position, shrink = place(jax.random.fold_in(key, 2), radius, bound, present)
+    position, shrink = place(draws["layouts"], radius, bound, present)
     return Objects(
         position=position,
         radius=radius * shrink,
-        yaw=draws[2] * (2 * np.pi),
-        kind=_below(draws[3], 3),
+        yaw=yaws * (2 * np.pi),
+        kind=_below(kinds, 3),
         colour=colours[colour] ** _SATURATION,
-        metal=draws[4] < 0.5,
+        metal=materials < 0.5,
         present=present,
     )
 
@@ -89,22 +100,30 @@ def _below(share: Float[Array, "*n"], count: int) -> Int[Array, "*n"]:
 
 
 def place(
-    key: PRNGKeyArray,
+    draws: Float[Array, "l n c 2"],
     radius: Float[Array, "n"],
     bound: Float[Array, "n"],
     present: Bool[Array, "n"],
 ) -> tuple[Float[Array, "n 2"], Float[Array, ""]]:
     """Puts objects apart from each other and within their bounds.
 
-    Several layouts are drawn and the first that fits is taken. When none does, the
-    roomiest is, and all objects shrink by the returned factor until they fit.
+    The first of the drawn layouts that fits is taken. When none does, the roomiest is,
+    and all objects are to shrink by the returned factor, which makes them fit.
     """
-    draws = jax.random.uniform(key, (NUM_LAYOUTS, len(radius), NUM_CANDIDATES, 2))
-    layouts, fits = jax.vmap(_layout, (0, None, None, None))(
-        draws, radius, bound, present
-    )
-    best = jnp.argmax(fits)  # fits are capped at 1, and argmax takes the first
-    return layouts[best], fits[best]
+
+    def attempt(carry):
+        i, position, fit = carry
+        new_position, new_fit = _layout(draws[i], radius, bound, present)
+        better = new_fit > fit
+        position = jnp.where(better, new_position, position)
+        return i + 1, position, jnp.maximum(fit, new_fit)
+
+    def unfinished(carry):
+        return (carry[0] < draws.shape[0]) & (carry[2] < 1)
+
+    none = jnp.int32(0), jnp.zeros((len(radius), 2)), jnp.zeros(())
+    _, position, fit = jax.lax.while_loop(unfinished, attempt, none)
+    return position, fit
 
 
 def _layout(
@@ -141,8 +160,7 @@ def _layout(
     return position, fit
 
 
-def sample_ground(key: PRNGKeyArray) -> Ground:
-    draws = jax.random.uniform(key, (33,))
+def make_ground(draws: Float[Array, "33"]) -> Ground:
     # Middling brightness keeps objects of every colour visible on the ground.
     first, second = 0.12 + 0.48 * draws[:6].reshape(2, 3)
     return Ground(

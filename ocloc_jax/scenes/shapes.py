@@ -92,10 +92,11 @@ def _quadric(start: Vector, along: Vector, solid: Solids) -> tuple[Scalars, Scal
     """Returns entry and exit of rays; an empty interval where they miss."""
     weight = solid.upright
     a = along.x * along.x + along.y * along.y + weight * along.z * along.z
+    a = jnp.maximum(a, 1e-7)  # a ray along the axis of a cylinder
     b = start.x * along.x + start.y * along.y + weight * start.z * along.z
     c = start.x * start.x + start.y * start.y + weight * start.z * start.z
     discriminant = b * b - a * (c - solid.radius * solid.radius)
-    inverse = 1.0 / jnp.maximum(a, 1e-7)
+    inverse = 1.0 / a
     root = jnp.sqrt(jnp.maximum(discriminant, 0.0)) * inverse
     middle = -b * inverse
     near = jnp.where(discriminant > 0, middle - root, FAR)

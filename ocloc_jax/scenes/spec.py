@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -52,9 +53,9 @@ class SceneSpec:
     max_objects: int = 6
     samples: int = 4
     background: str = "plain"
-    azimuth: tuple[float, float] = (0.0, 2 * math.pi)
-    elevation: tuple[float, float] = (0.15 * math.pi, 0.3 * math.pi)
-    distance: tuple[float, float] = (10.5, 12.0)
+    azimuth: Sequence[float] = (0.0, 2 * math.pi)
+    elevation: Sequence[float] = (0.15 * math.pi, 0.3 * math.pi)
+    distance: Sequence[float] = (10.5, 12.0)
     arc: float | None = None
     distinct_colours: bool = False
     object_scale: float = 1.0

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-Scalars = Float[Array, "*r"] | float
+# Numbers of one ray, object or scene each: functions here broadcast them.
+Scalars = Float[Array, "..."] | float
 
 
 class Vector(NamedTuple):
