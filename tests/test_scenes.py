@@ -12,7 +12,9 @@ import scene_oracle as oracle
 from ocloc_jax import scenes
 from ocloc_jax.scenes import camera as cameras
 from ocloc_jax.scenes import lights, renderer, sample, tracer
+from ocloc_jax.scenes.shading import Surface
 from ocloc_jax.scenes.spec import TARGET_HEIGHT
+from ocloc_jax.scenes.vector import Vector
 
 SPEC = scenes.SceneSpec(size=32, num_views=3, min_objects=2, max_objects=4)
 N = SPEC.max_objects
@@ -23,9 +25,13 @@ def rendered(index: int = 0) -> renderer.Record:
     return scenes.render(SPEC, seed=0, index=index)
 
 
-def objects_of(index: int, seed: int = 0) -> sample.Objects:
-    one_view = dataclasses.replace(SPEC, num_views=1)
-    return renderer._start_scene(one_view, np.uint32(seed), np.uint32(index))[1].objects
+def scene_of(index: int) -> sample.Scene:
+    spec = dataclasses.replace(SPEC, num_views=1)
+    return renderer.sample_scene(spec, np.uint32(0), np.uint32(index))[1]
+
+
+def objects_of(index: int) -> sample.Objects:
+    return scene_of(index).objects
 
 
 def assert_same(one: renderer.Record, other: renderer.Record) -> None:
@@ -106,21 +112,6 @@ def test_order_is_minus_the_distance_and_centres_lie_in_masks():
     assert checked > 20
 
 
-def test_where_shapes_overlap_the_nearer_one_is_seen():
-    nearer = farther = 0
-    for index in range(6):
-        record = rendered(index)
-        for order, masks, segment in zip(
-            record["order"], record["masks"], record["segment"], strict=True
-        ):
-            for a, b in np.argwhere(order[:, None] > order[None]):
-                both = (masks[a] == 255) & (masks[b] == 255)
-                nearer += (segment[both] == a).sum()
-                farther += (segment[both] == b).sum()
-    # Centres decide for all but flat views of large objects behind small ones.
-    assert nearer > 20 and nearer > 20 * farther
-
-
 def test_same_seed_and_index_give_the_same_bytes_and_others_do_not():
     assert_same(rendered(), scenes.render(SPEC, seed=0, index=0))
     for other in (rendered(1), scenes.render(SPEC, seed=1, index=0)):
@@ -141,13 +132,13 @@ def test_the_first_views_stay_when_more_are_asked_for():
 
 
 def test_sizes_share_scene_camera_and_framing():
-    large = scenes.render(dataclasses.replace(SPEC, size=64), seed=0, index=0)
-    np.testing.assert_array_equal(large["camera"], rendered()["camera"])
-    np.testing.assert_array_equal(large["order"], rendered()["order"])
-    image = large["image"].reshape(3, 32, 2, 32, 2, 3).mean((2, 4))
-    assert np.abs(image - rendered()["image"]).mean() < 1.5
-    masks = large["masks"].reshape(3, N + 1, 32, 2, 32, 2).mean((3, 5))
-    assert np.abs(masks - rendered()["masks"]).mean() < 1.5
+    small = scenes.render(dataclasses.replace(SPEC, size=16), seed=0, index=0)
+    np.testing.assert_array_equal(small["camera"], rendered()["camera"])
+    np.testing.assert_array_equal(small["order"], rendered()["order"])
+    image = rendered()["image"].reshape(3, 16, 2, 16, 2, 3).mean((2, 4))
+    assert np.abs(image - small["image"]).mean() < 2
+    masks = rendered()["masks"].reshape(3, N + 1, 16, 2, 16, 2).mean((3, 5))
+    assert np.abs(masks - small["masks"]).mean() < 2
 
 
 def test_shadows_fall_on_the_ground_away_from_the_key_light():
@@ -157,9 +148,7 @@ def test_shadows_fall_on_the_ground_away_from_the_key_light():
     darker = without["image"].astype(int).mean(-1) - record["image"].mean(-1)
     ground = record["masks"][:, :N].max(1) == 0
     assert (darker[ground] >= -1).all() and (darker[ground] > 25).sum() > 30
-    one_view = dataclasses.replace(SPEC, num_views=1)
-    scene = renderer._start_scene(one_view, np.uint32(0), np.uint32(1))[1]
-    key_light = np.array(lights.make_lights(scene.light_jitter)[0].toward)
+    key_light = np.array(lights.make_lights(scene_of(1).light_jitter)[0].toward)
     for view in range(SPEC.num_views):
         origin, rays = oracle.look(
             record["camera"][view], 32, 1, SPEC.field_of_view, TARGET_HEIGHT
@@ -175,8 +164,6 @@ def test_shadows_fall_on_the_ground_away_from_the_key_light():
 
 def facing_pair(metal: bool, other: tuple[float, float, float]) -> sample.Scene:
     """A sphere next to a large one of the colour `other`."""
-    one_view = dataclasses.replace(SPEC, num_views=1)
-    scene = renderer._start_scene(one_view, np.uint32(0), np.uint32(0))[1]
     objects = sample.Objects(
         position=jnp.array([[0.0, -0.9], [0.0, 0.9], [0.0, 0.0], [0.0, 0.0]]),
         radius=jnp.array([0.7, 0.7, 0.7, 0.7]),
@@ -186,33 +173,62 @@ def facing_pair(metal: bool, other: tuple[float, float, float]) -> sample.Scene:
         metal=jnp.array([metal, False, False, False]),
         present=jnp.array([True, True, False, False]),
     )
-    return scene._replace(objects=objects)
+    like = objects_of(0)
+    # Keeps types as they are, so that the program is not compiled again.
+    objects = jax.tree.map(lambda new, old: old.at[...].set(new), objects, like)
+    return scene_of(0)._replace(objects=objects)
+
+
+@pytest.mark.parametrize(("azimuth", "near"), [(-np.pi / 2, 0), (np.pi / 2, 1)])
+def test_where_shapes_overlap_the_nearer_one_is_seen(azimuth: float, near: int):
+    camera, pair = jnp.array([azimuth, 0.5, 10.5]), facing_pair(False, (0.9, 0, 0))
+    spec = dataclasses.replace(SPEC, num_views=1)
+    view = jax.device_get(renderer.render_view(spec, pair, camera))
+    assert view["order"].argmax() == near
+    both = (view["masks"][:2] == 255).all(axis=0)
+    assert both.sum() > 10
+    assert (view["overlap"][both] == 2).all()
+    assert (view["segment"][both] == near).all()
 
 
 @pytest.mark.parametrize("metal", [True, False])
 def test_metal_and_only_metal_mirrors_its_neighbour(metal: bool):
     camera = jnp.array([0.0, 0.5, 10.5])
-    view = jax.jit(renderer.render_view, static_argnums=0)
+    spec = dataclasses.replace(SPEC, num_views=1)
     red, blue = (
-        jax.device_get(view(SPEC, facing_pair(metal, colour), camera))
+        jax.device_get(renderer.render_view(spec, facing_pair(metal, colour), camera))
         for colour in ((0.9, 0.05, 0.05), (0.05, 0.05, 0.9))
     )
     changed = np.abs(red["image"].astype(int) - blue["image"]).max(-1)
     inside = changed[(red["masks"][0] == 255)]
     assert len(inside) > 30
-    assert ((inside > 40).sum() > 3) == metal
+    assert ((inside > 15).sum() > 3) == metal
     assert (changed[red["masks"][1] == 255] > 40).all()
     assert (changed[red["masks"][:2].max(0) == 0] == 0).all()
 
 
-def test_mirror_rays_are_all_traced(monkeypatch):
-    """Blocks far smaller than the metal area give the same picture."""
-    camera, scene = jnp.array([0.0, 0.5, 10.5]), facing_pair(True, (0.9, 0.1, 0.1))
-    whole = jax.device_get(renderer.render_view(SPEC, scene, camera))
-    monkeypatch.setattr(tracer, "_BLOCK", 100)
-    blocks = jax.device_get(renderer.render_view(SPEC, scene, camera))
-    difference = np.abs(whole["image"].astype(int) - blocks["image"])
-    assert difference.max() <= 1
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_metal_rays_move_to_the_front_and_back(share: float):
+    wanted = np.random.default_rng(0).random(1000) < share
+    rank, order, count = tracer._compact(jnp.array(wanted))
+    assert count == wanted.sum()
+    np.testing.assert_array_equal(order[:count], np.flatnonzero(wanted))
+    np.testing.assert_array_equal(order[rank][wanted], np.arange(1000)[wanted])
+
+
+def test_mirror_rays_are_traced_in_as_many_blocks_as_there_are(monkeypatch):
+    """Stands in for the tracing of a block; see what goes in and comes out."""
+    monkeypatch.setattr(tracer, "_BLOCK", 64)
+    monkeypatch.setattr(
+        tracer, "_reflect", lambda world, start, owner: Vector(*start[:3])
+    )
+    rng = np.random.default_rng(0)
+    point = Vector(*jnp.array(rng.random((3, 2, 500)), jnp.float32))
+    metal = jnp.array(rng.random((2, 500)) < 0.4)
+    surface = Surface(point, point, point, metal.astype(jnp.int32), metal, metal)
+    seen = tracer.mirror(renderer.make_world(SPEC, scene_of(0)), surface, point)
+    for found, given in zip(seen, point, strict=True):
+        np.testing.assert_array_equal(found, jnp.where(metal, given, 0.0))
 
 
 @pytest.mark.parametrize("background", ["textured", "sky"])
@@ -222,13 +238,12 @@ def test_backgrounds_differ_between_scenes_but_labels_do_not(background: str):
     )
     first, second = (scenes.render(spec, 0, index) for index in (0, 1))
     assert first["image"].shape == (2, 15, 15, 3)
-    colours = [
-        record["image"][record["segment"] == 2].astype(float)
-        for record in (first, second)
-    ]
-    spread = [np.ptp(colour, axis=-1).max() for colour in colours]
-    assert max(spread) > 15  # not grey
-    assert np.abs(colours[0].mean(0) - colours[1].mean(0)).max() > 3
+    vivid = []
+    for record in (first, second):
+        ground = record["image"][record["masks"][:, :2].max(1) == 0].astype(int)
+        vivid.append(ground[np.ptp(ground, axis=-1).argmax()])
+    assert np.ptp(vivid[0]) > 15  # not grey
+    assert np.abs(vivid[0] - vivid[1]).max() > 10
     ninths = np.round(np.arange(10) / 9 * 255)
     assert set(np.unique(first["masks"])) <= set(ninths)
 

@@ -74,49 +74,43 @@ def _render_views(
     spec: SceneSpec, seed: int, indices: Sequence[int]
 ) -> Iterator[Record]:
     """Yields views scene by scene while the next ones are being computed."""
-    # The programs below do not depend on the number of views: compile them once.
+    # Programs do not depend on the number of views: compile them once for all.
     num_views, spec = spec.num_views, dataclasses.replace(spec, num_views=1)
     pending = collections.deque()
     for index in indices:
-        key, scene = _start_scene(spec, np.uint32(seed), np.uint32(index))
+        key, scene = sample_scene(spec, np.uint32(seed), np.uint32(index))
         for view in range(num_views):
             if len(pending) == _IN_FLIGHT:
                 yield jax.device_get(pending.popleft())
-            pending.append(_render_view(spec, scene, key, np.int32(view)))
+            camera = _sample_camera(spec, key, np.int32(view))
+            pending.append(render_view(spec, scene, camera))
     while pending:
         yield jax.device_get(pending.popleft())
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _start_scene(
+def sample_scene(
     spec: SceneSpec, seed: UInt32[Array, ""], index: UInt32[Array, ""]
 ) -> tuple[PRNGKeyArray, Scene]:
-    """Returns the key of a scene's cameras, and the scene."""
+    """Returns the key of the cameras of a scene, and what stands in it."""
     key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), index)
     scene = sample.sample_scene(spec, jax.random.fold_in(key, 0))
     return jax.random.fold_in(key, 1), scene
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _render_view(
-    spec: SceneSpec, scene: Scene, key: PRNGKeyArray, view: Int[Array, ""]
-) -> dict[str, Shaped[Array, "..."]]:
-    return render_view(spec, scene, cameras.sample_camera(spec, key, view))
+def _sample_camera(
+    spec: SceneSpec, key: PRNGKeyArray, view: Int[Array, ""]
+) -> Float[Array, "3"]:
+    return cameras.sample_camera(spec, key, view)
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def render_view(
     spec: SceneSpec, scene: Scene, camera: Float[Array, "3"]
 ) -> dict[str, Shaped[Array, "..."]]:
     """Renders a scene as one camera sees it; keys as in `render_batch`."""
-    world = World(
-        solids=shapes.make_solids(scene.objects),
-        colour=scene.objects.colour,
-        metal=scene.objects.metal,
-        lights=lights.make_lights(scene.light_jitter),
-        ground=scene.ground,
-        background=spec.background,
-        shadows=spec.shadows,
-    )
+    world = make_world(spec, scene)
     origin = cameras.camera_position(camera)
     rays = cameras.camera_rays(spec, camera)
     colour, owner, coverage = tracer.trace(world, origin, rays)
@@ -129,6 +123,18 @@ def render_view(
         "order": depth_order(origin, world.solids),
         "camera": camera,
     }
+
+
+def make_world(spec: SceneSpec, scene: Scene) -> World:
+    return World(
+        solids=shapes.make_solids(scene.objects),
+        colour=scene.objects.colour,
+        metal=scene.objects.metal,
+        lights=lights.make_lights(scene.light_jitter),
+        ground=scene.ground,
+        background=spec.background,
+        shadows=spec.shadows,
+    )
 
 
 def label(

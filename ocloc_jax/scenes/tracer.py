@@ -9,7 +9,7 @@ from ocloc_jax.scenes.shading import Surface, World
 from ocloc_jax.scenes.vector import Vector, choose
 
 # Rays of one step of the mirror bounce: few enough to waste little on the last step.
-_BLOCK = 8192
+_BLOCK = 4096
 
 
 def trace(
