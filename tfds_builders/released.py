@@ -85,6 +85,16 @@ def open_splits(
     }
 
 
+def find_size(path: str | pathlib.Path) -> int:
+    """Returns the height of the training views."""
+    with _one_line(str(path)):
+        file = _open(str(path))
+        image = file[_find_group(file, str(path), "train")].get("image")
+    if getattr(image, "ndim", 0) != 5:
+        raise DataError(f"{path}: train: no dataset 'image' of five axes")
+    return image.shape[2]
+
+
 def _open(path: str) -> h5py.File:
     stat = pathlib.Path(path).stat()
     return _open_once(path, stat.st_size, stat.st_mtime_ns)
@@ -169,7 +179,7 @@ def _check_size(
     if found.get("n+1", max_objects + 1) != max_objects + 1:
         raise DataError(
             f"{where}: {found['n+1'] - 1} objects and the background, expected at "
-            f"most {max_objects} objects; pass --max_objects"
+            f"most {max_objects} objects; pass --num_objects"
         )
 
 
@@ -188,7 +198,7 @@ def _check_values(scene: Scene, max_objects: int, where: str) -> None:
             view = int((scene[key] > max_objects).any(axis=(1, 2)).argmax())
             raise DataError(
                 f"{where}: {key} of view {view} has the value {scene[key].max()}, but "
-                f"the split has at most {max_objects} objects; pass --max_objects"
+                f"the split has at most {max_objects} objects; pass --num_objects"
             )
     if "segment" in scene and not (scene["segment"] == max_objects).any():
         raise DataError(
