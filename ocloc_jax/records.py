@@ -110,7 +110,8 @@ def encode_scene(scene: Mapping[str, Any], name: str = "") -> dict[str, Any]:
       name: Where the scene came from.
 
     Returns:
-      A dict that `features(...).serialize_example` and TFDS writers accept.
+      A dict that `features(...).serialize_example` and TFDS writers accept; pass
+      what the former returns through `canonical`.
 
     Raises:
       ValueError: A key is unknown or missing, or an array has the wrong type,
@@ -121,6 +122,18 @@ def encode_scene(scene: Mapping[str, Any], name: str = "") -> dict[str, Any]:
     example = {key: list(arrays.get(key, ())) for key in KEYS}
     size = np.asarray(arrays["image"].shape[1:3], np.int32)
     return {"name": name, "size": size, **example}
+
+
+def canonical(raw: bytes) -> bytes:
+    """Returns a serialised example with its entries in a fixed order.
+
+    Protobuf orders them by a hash that differs from process to process; without this
+    the same scene would have other bytes in every run.
+    """
+    from tensorflow_datasets.proto import tf_example_pb2
+
+    example = tf_example_pb2.Example.FromString(raw)
+    return example.SerializeToString(deterministic=True)
 
 
 def check_scene(scene: Mapping[str, np.ndarray]) -> None:

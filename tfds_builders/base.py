@@ -20,7 +20,7 @@ class ShardWriter(tfds.core.writer.ExampleWriter):
 
     def write(self, path: os.PathLike, examples: Any) -> None:
         """Writes serialised examples."""
-        shards.write_file(path, (example for _, example in examples))
+        shards.write_file(path, (records.canonical(raw) for _, raw in examples))
 
 
 class MultiviewBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):

@@ -39,8 +39,9 @@ def _strip(label: str, scene: Scene, background: int | None) -> Image.Image:
     if "segment" in scene and background is not None:
         lines.append(colour_segments(scene["segment"][:_VIEWS], background))
     step = _TILE + _GAP
-    strip = Image.new("RGB", (_VIEWS * step, _LABEL + len(lines) * step), "white")
     text = f"{label} ({len(scene['image'])} views)"
+    width = max(len(lines[0]) * step, 8 * len(text))
+    strip = Image.new("RGB", (width, _LABEL + len(lines) * step), "white")
     ImageDraw.Draw(strip).text((_GAP, 2), text, fill="black")
     for row, line in enumerate(lines):
         for column, view in enumerate(line):

@@ -60,7 +60,7 @@ class ShardNote:
 
     examples: list[str]
     num_bytes: int
-    num_views: tuple[int, int]
+    num_views: list[int]
     keys: list[str]
 
 
@@ -110,7 +110,7 @@ def _make_example(shard: Shard, index: int) -> bytes:
     if tuple(example["size"]) != shard.size:
         have, want = ("x".join(map(str, n)) for n in (example["size"], shard.size))
         raise DataError(f"scene {name}: views of {have}, expected {want}")
-    return _features(shard.size).serialize_example(example)
+    return records.canonical(_features(shard.size).serialize_example(example))
 
 
 @functools.cache
@@ -178,7 +178,7 @@ def describe(examples: Sequence[bytes]) -> ShardNote:
     return ShardNote(
         [hashlib.sha256(example).hexdigest() for example in examples],
         sum(map(len, examples)),
-        (min(views), max(views)),
+        [min(views), max(views)],
         keys,
     )
 
