@@ -157,7 +157,7 @@ class MultiviewBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
 
     def _generate_examples(self, source: Source):
         """Returns the Beam transform that makes every scene of a split."""
-        beam = tfds.core.lazy_imports.apache_beam
+        import apache_beam as beam
 
         def make(index: int) -> tuple[int, dict[str, Any]]:
             name, scene = source.scene(index)
