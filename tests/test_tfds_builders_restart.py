@@ -27,14 +27,14 @@ def ray_tracer(monkeypatch):
     monkeypatch.setattr(ocloc_jax, "scenes", fake_scenes, raising=False)
 
 
-def _start(data_dir, seconds, workers):
+def _start(data_dir, seconds, workers, stderr=subprocess.DEVNULL, **kwargs):
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
         "FAKE_SCENES_SECONDS": str(seconds),
     }
     command = [sys.executable, SCRIPT, *BUILD, *COUNTS]
     command += ["--workers", str(workers), "--data_dir", str(data_dir)]
-    return subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(command, env=environment, stderr=stderr, **kwargs)
 
 
 def _progress(data_dir):
@@ -79,6 +79,7 @@ def test_killed_build_is_not_readable_and_goes_on(workers, tmp_path, monkeypatch
     assert second_run < len(rendered) - second_run == 132
     assert _fingerprint(tmp_path / "a") == _fingerprint(tmp_path / "b")
     assert not list(tmp_path.rglob("*.partial"))
+    assert not list(tmp_path.rglob("incomplete.*"))
 
 
 def test_orphaned_workers_end_with_their_parent(tmp_path):
@@ -89,6 +90,17 @@ def test_orphaned_workers_end_with_their_parent(tmp_path):
     process.send_signal(signal.SIGKILL)
     process.wait()
     _wait(lambda: not any(_alive(child) for child in children), 20)
+
+
+def test_interrupted_build_stops_soon_and_says_so(tmp_path):
+    """Control-C reaches the whole process group, as in a terminal."""
+    process = _start(tmp_path, 0.05, 2, stderr=subprocess.PIPE, start_new_session=True)
+    _wait(lambda: _progress(tmp_path) > 20_000)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert errors.decode().splitlines()[-1].startswith("stopped; the same command")
+    assert b"Traceback" not in errors
 
 
 def _children(pid):

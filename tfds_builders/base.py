@@ -89,15 +89,22 @@ class MultiviewBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
             records.LAYOUT,
             {split: source.identity() for split, source in sources.items()},
         ]
-        with parallel.work_directory(self._work_path, identity) as work:
+        with parallel.work_directory(self.work_path, identity) as work:
+            self._remove_remains()
             plan = {s: self._plan(work, s, source) for s, source in sources.items()}
             notes = parallel.make_shards(plan, self.workers)
             for path in (shard.path for split in plan.values() for shard in split):
                 _link(pathlib.Path(path), pathlib.Path(self.data_path))
         return [self._split_info(split, notes[split]) for split in plan], notes
 
+    def _remove_remains(self) -> None:
+        """Removes what TFDS left of killed builds; the lock says that none is alive."""
+        for path in self.work_path.parent.glob(f"incomplete.*_{self.version}"):
+            if path != pathlib.Path(self.data_path):
+                shutil.rmtree(path)
+
     @property
-    def _work_path(self) -> pathlib.Path:
+    def work_path(self) -> pathlib.Path:
         """Where unfinished shards live: beside the version, under no valid version."""
         root = pathlib.Path(self.data_dir_root) / self.name
         return root / (self.builder_config_name or "") / f"{self.version}.partial"
@@ -147,7 +154,7 @@ class MultiviewBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         )
 
     def _post_download_and_prepare_hook(self) -> None:
-        shutil.rmtree(self._work_path, ignore_errors=True)
+        shutil.rmtree(self.work_path, ignore_errors=True)
 
     def _split_generators(self, dl_manager: tfds.download.DownloadManager):
         return {

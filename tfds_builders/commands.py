@@ -7,6 +7,7 @@ import importlib
 import io
 import os
 import pathlib
+import shutil
 from typing import Any
 
 from tfds_builders.sources import SPLITS, DataError
@@ -72,10 +73,18 @@ def build(options: argparse.Namespace) -> int:
     """Builds a dataset, or goes on with a build that was stopped."""
     builder = make_builder(options)
     if builder.is_prepared():
+        shutil.rmtree(builder.work_path, ignore_errors=True)  # Killed at the very end.
         print(f"already built: {builder.data_dir}")
         return 0
     prepare(builder, options.manual_dir, options.beam)
+    expected = {k: n for k, n in builder.builder_config.num_scenes.items() if n}
+    if expected != (counts := _counts_of(builder)):
+        print(f"note: expected {expected} scenes as in the paper, found {counts}")
     return 0
+
+
+def _counts_of(builder: Any) -> dict[str, int]:
+    return {str(split): n.num_examples for split, n in builder.info.splits.items()}
 
 
 def make_builder(options: argparse.Namespace) -> Any:
@@ -106,8 +115,7 @@ def prepare(builder: Any, manual_dir: str | None = None, beam: str | None = None
     print(f"building {builder.data_dir}", flush=True)
     with contextlib.redirect_stdout(io.StringIO()):
         builder.download_and_prepare(download_config=config)
-    counts = {str(k): v.num_examples for k, v in builder.info.splits.items()}
-    print(f"built {counts}, {builder.info.dataset_size}")
+    print(f"built {_counts_of(builder)}, {builder.info.dataset_size}")
 
 
 def _beam_options(text: str) -> Any:
@@ -120,6 +128,8 @@ def _beam_options(text: str) -> Any:
 
 
 def _writable(data_dir: str) -> pathlib.Path:
+    if "://" in data_dir:
+        raise DataError(f"data_dir: {data_dir}; mount it and give its folder")
     path = pathlib.Path(data_dir).expanduser()
     try:
         path.mkdir(parents=True, exist_ok=True)

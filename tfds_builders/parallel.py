@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pathlib
 import shutil
+import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -86,14 +87,15 @@ def _run_in_pool(
     missing: list[shards.Shard], workers: int, bar: tqdm.tqdm
 ) -> dict[str, shards.ShardNote]:
     context = multiprocessing.get_context("spawn")  # JAX does not survive a fork.
-    scenes_done = context.Queue()
+    scenes_done, stop = context.Queue(), context.Event()
     with concurrent.futures.ProcessPoolExecutor(
-        workers, context, initializer=_start_worker, initargs=(scenes_done,)
+        workers, context, initializer=_start_worker, initargs=(scenes_done, stop)
     ) as pool:
         futures = {pool.submit(_work, shard): shard.path for shard in missing}
         try:
             _follow(set(futures), scenes_done, bar)
         except BaseException:
+            stop.set()  # The others end with the scene they are at.
             pool.shutdown(wait=True, cancel_futures=True)
             raise
     return {path: future.result() for future, path in futures.items()}
@@ -115,12 +117,14 @@ def _follow(pending: set[concurrent.futures.Future], scenes_done, bar) -> None:
             ) from error
 
 
-_scenes_done: Any = None  # Queue of the worker process.
+_scenes_done: Any = None  # Queue and event of the worker process.
+_stop: Any = None
 
 
-def _start_worker(scenes_done) -> None:
-    global _scenes_done
-    _scenes_done = scenes_done
+def _start_worker(scenes_done: Any, stop: Any) -> None:
+    global _scenes_done, _stop
+    _scenes_done, _stop = scenes_done, stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent decides.
     threading.Thread(target=_die_with_parent, daemon=True).start()
 
 
@@ -131,7 +135,13 @@ def _die_with_parent() -> None:
 
 
 def _work(shard: shards.Shard) -> shards.ShardNote:
-    return shards.write(shard, lambda: _scenes_done.put(1))
+    return shards.write(shard, _count_scene)
+
+
+def _count_scene() -> None:
+    _scenes_done.put(1)
+    if _stop.is_set():
+        raise DataError("stopped because another worker failed")
 
 
 @contextlib.contextmanager
