@@ -62,6 +62,17 @@ def test_duplicates_across_splits_and_blank_views(tmp_path, capsys):
     assert "test: scene_1 view 0 is blank" in text
 
 
+def test_exchanged_shard_is_noticed(tmp_path):
+    options = ["build", "multiview_clevr", "--config", "raytraced_tiny", "--data_dir"]
+    assert command_line.main([*options, str(tmp_path / "a")]) == 0
+    assert command_line.main([*options, str(tmp_path / "b"), "--seed", "1"]) == 0
+    (old,) = (tmp_path / "a").rglob("*-test.array_record*")
+    (new,) = (tmp_path / "b").rglob("*-test.array_record*")
+    shutil.copy(new, old)
+    (problem,) = doctor.examine(tmp_path / "a")["problems"]
+    assert "fingerprint differs" in problem
+
+
 def test_released_file_can_be_examined_before_building(tmp_path):
     builder_data.write_released(tmp_path / "shop.h5", size=16, num_scenes=3)
     report = doctor.examine(tmp_path / "shop.h5")

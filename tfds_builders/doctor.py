@@ -1,6 +1,7 @@
 """Looks a dataset over: what is in it, what is suspicious, and how it looks."""
 
 import collections
+import dataclasses
 import hashlib
 import json
 import pathlib
@@ -11,13 +12,36 @@ import numpy as np
 import tqdm
 
 from ocloc_jax import records
-from tfds_builders import configs, contact_sheet, released, shards
+from tfds_builders import configs, contact_sheet, released, shards, sources
 from tfds_builders.sources import DataError, Scene
 
 _SHEET_SCENES = 3  # Of each split.
 _LISTED = 20  # Duplicates written out in full.
 
 Scenes = Iterator[tuple[str, Scene]]
+
+
+@dataclasses.dataclass
+class _Opened:
+    """A dataset whose scenes have yet to be read.
+
+    Attributes:
+      scenes: Scenes of each split.
+      max_objects: Index of the background in each split.
+      fingerprint: What the builder noted about the contents, if there was one.
+      digests: SHA-256 of the examples, filled while they are read.
+    """
+
+    scenes: dict[str, Scenes]
+    max_objects: Mapping[str, Any]
+    fingerprint: str | None = None
+    digests: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+
+    def problems(self) -> list[str]:
+        """What only shows when all scenes have been read."""
+        if self.fingerprint in (None, sources.digest(self.digests)):
+            return []
+        return ["the contents are not those that were built (fingerprint differs)"]
 
 
 def examine(data: str | pathlib.Path, report_dir: str | None = None) -> dict[str, Any]:
@@ -33,17 +57,16 @@ def examine(data: str | pathlib.Path, report_dir: str | None = None) -> dict[str
     """
     path = pathlib.Path(data).expanduser()
     opened = _open_released(path) if path.suffix == ".h5" else _open_built(path)
-    splits, most = opened
     seen: dict[bytes, list[tuple[str, str]]] = collections.defaultdict(list)
     summaries, rows = {}, []
-    for split, scenes in splits.items():
-        summary = _Summary(split, most[split], seen)
+    for split, scenes in opened.scenes.items():
+        summaries[split] = _Summary(split, opened.max_objects[split], seen)
         for name, scene in tqdm.tqdm(scenes, desc=split, unit="scene", leave=False):
-            summary.add(name, scene)
-            if summary.scenes <= _SHEET_SCENES:
-                rows.append((f"{split}: {name}", scene, most[split]))
-        summaries[split] = summary
+            summaries[split].add(name, scene)
+            if summaries[split].scenes <= _SHEET_SCENES:
+                rows.append((f"{split}: {name}", scene, opened.max_objects[split]))
     report = _report(str(path), summaries, seen)
+    report["problems"] += opened.problems()
     if report_dir:
         _write(pathlib.Path(report_dir).expanduser(), report, rows)
     return report
@@ -151,34 +174,40 @@ def _write(directory: pathlib.Path, report: Mapping[str, Any], rows: list) -> No
         ) from error
 
 
-def _open_released(path: pathlib.Path) -> tuple[dict[str, Scenes], dict[str, int]]:
+def _open_released(path: pathlib.Path) -> _Opened:
     if not path.exists():
         raise DataError(f"{path}: no such file")
     most = {split: ends[1] for split, ends in configs.NUM_OBJECTS.items()}
-    sources = released.open_splits(path, released.find_size(path), most)
-    scenes = {s: map(x.scene, range(x.num_scenes)) for s, x in sources.items()}
-    return scenes, most
+    splits = released.open_splits(path, released.find_size(path), most)
+    scenes = {s: map(x.scene, range(x.num_scenes)) for s, x in splits.items()}
+    return _Opened(scenes, most)
 
 
-def _open_built(path: pathlib.Path) -> tuple[dict[str, Scenes], dict[str, Any]]:
+def _open_built(path: pathlib.Path) -> _Opened:
     import tensorflow_datasets as tfds
 
     found = sorted(path.rglob("dataset_info.json")) if path.is_dir() else []
-    if len(found) != 1:
+    if not found:
+        raise DataError(f"{path}: no dataset here (no dataset_info.json)")
+    if len(found) > 1:
         names = [str(file.parent) for file in found]
+        raise DataError(f"{path}: several datasets, choose one of {names}")
+    info = tfds.builder_from_directory(found[0].parent).info
+    try:
+        most, fingerprint = (info.metadata[k] for k in ("max_objects", "fingerprint"))
+    except KeyError as error:
         raise DataError(
-            f"{path}: several datasets, choose one of {names}"
-            if found
-            else f"{path}: no dataset here (no dataset_info.json)"
-        )
-    builder = tfds.builder_from_directory(found[0].parent)
-    most = builder.info.metadata["max_objects"]
-    return {s: _read_split(i) for s, i in builder.info.splits.items()}, most
+            f"{path}: not made by tfds_builders ({error} unknown)"
+        ) from error
+    opened = _Opened({}, most, fingerprint)
+    for split, split_info in info.splits.items():
+        digests = opened.digests.setdefault(str(split), [])
+        opened.scenes[str(split)] = _read_split(split_info, digests)
+    return opened
 
 
-def _read_split(info: Any) -> Scenes:
-    pairs = zip(info.filepaths, info.shard_lengths, strict=True)
-    for path, length in pairs:
+def _read_split(info: Any, digests: list[str]) -> Scenes:
+    for path, length in zip(info.filepaths, info.shard_lengths, strict=True):
         try:
             examples = list(shards.read_examples(path))
         except (OSError, RuntimeError, ValueError) as error:
@@ -186,6 +215,8 @@ def _read_split(info: Any) -> Scenes:
             raise DataError(f"{path}: cannot be read ({cause}); build again") from error
         if len(examples) != length:
             raise DataError(f"{path}: {len(examples)} scenes, expected {length}")
-        for record in map(records.parse, examples):
+        for raw in examples:
+            digests.append(hashlib.sha256(raw).hexdigest())
+            record = records.parse(raw)
             stored = (key for key in records.KEYS if record.has(key))
             yield record.name, {k: records.decode_views(record, k) for k in stored}
