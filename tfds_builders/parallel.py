@@ -135,11 +135,11 @@ def _die_with_parent() -> None:
 
 
 def _work(shard: shards.Shard) -> shards.ShardNote:
-    return shards.write(shard, _count_scene)
+    return shards.write(shard, _count_scenes)
 
 
-def _count_scene() -> None:
-    _scenes_done.put(1)
+def _count_scenes(count: int) -> None:
+    _scenes_done.put(count)
     if _stop.is_set():
         raise DataError("stopped because another worker failed")
 

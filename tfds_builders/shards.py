@@ -64,12 +64,15 @@ class ShardNote:
     keys: list[str]
 
 
-def write(shard: Shard, on_scene: Callable[[], None] = lambda: None) -> ShardNote:
+def write(
+    shard: Shard, on_scenes: Callable[[int], None] = lambda count: None
+) -> ShardNote:
     """Makes the shard, or finishes one that an earlier run began.
 
     Args:
       shard: What to write.
-      on_scene: Called after each scene that was made now.
+      on_scenes: Called with the number of scenes found in a journal, then with 1
+        after each scene that is made.
     """
     path = pathlib.Path(shard.path)
     journal = path.with_name(path.name + ".journal")
@@ -78,11 +81,12 @@ def write(shard: Shard, on_scene: Callable[[], None] = lambda: None) -> ShardNot
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)  # An orphan of a killed build may hold it.
         examples = _resume(journal)[: shard.stop - shard.start]
+        on_scenes(len(examples))
         for index in range(shard.start + len(examples), shard.stop):
             examples.append(_make_example(shard, index))
             with _writing(path):
                 _append(file, examples[-1])
-            on_scene()
+            on_scenes(1)
     with _writing(path):
         note = _finish(path, examples)
         journal.unlink(missing_ok=True)
