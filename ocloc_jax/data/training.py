@@ -1,0 +1,103 @@
+"""Training batches: shuffled scenes, a random number of random views."""
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ocloc_jax.data import pipeline, schedule
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainPipeline(pipeline.Pipeline):
+    """Endless shuffled batches in which every example comes once per epoch.
+
+    Attributes:
+      stage: `single`: each view of each scene is an example of its own. `multi`: each
+        scene is an example, of which as many views are drawn as the batch has.
+      seed: With the step, it decides scenes, number of views and views.
+      max_views: In stage `multi` the number of views is uniform in 1..max_views.
+      view_window: In stage `multi`, draw views near one another: at most this far
+        from a random one. A function of the step makes it a curriculum.
+      window_by: What `view_window` measures: places in the order of capture (`index`),
+        or the angle between camera directions in radians (`azimuth`).
+    """
+
+    stage: Literal["single", "multi"] = "multi"
+    seed: int = 0
+    max_views: int = 8
+    view_window: float | int | Callable[[int], float | int | None] | None = None
+    window_by: Literal["index", "azimuth"] = "index"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.stage not in ("single", "multi"):
+            raise ValueError(f"stage is {self.stage!r}; use 'single' or 'multi'.")
+        if self.window_by not in ("index", "azimuth"):
+            raise ValueError(
+                f"window_by is {self.window_by!r}; use 'index' or 'azimuth'."
+            )
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}; it cannot be negative.")
+        if self.stage == "multi":
+            self._check_num_views(self.max_views, "max_views")
+        if self.view_window is not None and self.window_by == "azimuth":
+            self._check_keys(("camera",))
+
+    @property
+    def num_steps(self) -> int:
+        """Training does not end by itself."""
+        return sys.maxsize
+
+    @property
+    def num_examples(self) -> int:
+        """Examples in an epoch: scenes, or all their views in stage `single`."""
+        return len(self.scenes) if self.stage == "multi" else int(self._ends[-1])
+
+    @functools.cached_property
+    def _ends(self) -> Int[np.ndarray, " s"]:
+        return np.cumsum(self.scenes.view_counts)
+
+    def plan(self, step: int, rows: pipeline.Rows | None = None) -> pipeline.Plan:
+        """Says what rows of a step's global batch hold (this host's by default)."""
+        rows = self.local_rows if rows is None else rows
+        positions = step * self.batch_size + rows
+        examples = schedule.examples_at(self.seed, self.num_examples, positions)
+        if self.stage == "single":
+            scenes = np.searchsorted(self._ends, examples, side="right")
+            first = self._ends[scenes] - self.scenes.view_counts[scenes]
+            return pipeline.Plan(scenes, (examples - first)[:, None])
+        num_views = schedule.num_views_at(self.seed, step, self.max_views)
+        views = [
+            self._views(step, row, scene, num_views)
+            for row, scene in zip(rows.tolist(), examples.tolist(), strict=True)
+        ]
+        return pipeline.Plan(examples, np.stack(views))
+
+    def _views(
+        self, step: int, row: int, scene: int, num_views: int
+    ) -> Int[np.ndarray, " m"]:
+        available = int(self.scenes.view_counts[scene])
+        window, azimuth = self.view_window, None
+        if callable(window):
+            window = window(step)
+        if window is not None and self.window_by == "azimuth":
+            azimuth = self._azimuth(scene)
+        key = (self.seed, step, row)
+        return schedule.choose_views(key, num_views, available, window, azimuth)
+
+    @functools.cached_property
+    def _azimuths(self) -> dict[int, np.ndarray]:
+        return {}
+
+    def _azimuth(self, scene: int) -> Float[np.ndarray, " v"]:
+        # Kept, so that only the first epoch fetches a record twice.
+        if scene not in self._azimuths:
+            views = range(int(self.scenes.view_counts[scene]))
+            camera = self.scenes.decode(self.scenes[scene], views, ("camera",))
+            self._azimuths[scene] = camera["camera"][:, 0]
+        return self._azimuths[scene]
