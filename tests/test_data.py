@@ -2,6 +2,9 @@
 
 import collections
 import gc
+import socket
+import subprocess
+import sys
 import threading
 
 import jax
@@ -90,7 +93,7 @@ def test_plan_is_what_it_was():
     """Guards resumed runs against a change of the random streams."""
     order = schedule.examples_at(7, 10, np.arange(8, 13))
     assert order.tolist() == [5, 1, 5, 9, 1]
-    counts = [schedule.num_views_at(7, step, 8) for step in range(6)]
+    counts = [schedule.num_views_at(7, step, 1, 8) for step in range(6)]
     assert counts == [7, 6, 8, 5, 7, 5]
     chosen = schedule.choose_views((7, 3, 1), 5, 60)
     assert chosen.tolist() == [47, 59, 25, 44, 8]
@@ -121,10 +124,15 @@ def test_single_stage_covers_every_view_once_also_when_ragged():
 
 
 def test_number_of_views_is_uniform():
-    counts = np.bincount([schedule.num_views_at(0, s, 8) for s in range(8000)])
+    counts = np.bincount([schedule.num_views_at(0, s, 1, 8) for s in range(8000)])
     assert counts[0] == 0 and len(counts) == 9
     chi_square = ((counts[1:] - 1000.0) ** 2 / 1000.0).sum()
     assert chi_square < 24.3  # 99.9 % of the distribution with 7 degrees of freedom
+
+
+def test_number_of_views_can_be_fixed(scenes):
+    train = data.TrainPipeline(scenes, batch_size=2, min_views=5, max_views=5)
+    assert {train.plan(step).views.shape for step in range(20)} == {(2, 5)}
 
 
 def test_views_are_distinct_and_uniform(scenes):
@@ -209,15 +217,45 @@ def test_batches_are_split_over_devices_as_uint8(scenes):
     assert_equal(batch, train.host_batch(2))
 
 
-def test_sharding_of_several_hosts(scenes):
-    """The path that several hosts take, with the one host there is."""
-    train = data.TrainPipeline(scenes, batch_size=8)
-    sharding, local = data.data_sharding(), train.host_batch(0)
-    placed = {
-        k: jax.make_array_from_process_local_data(sharding, v, (8, *v.shape[1:]))
-        for k, v in local.items()
-    }
-    assert_equal(placed, next(train.batches(sharding=sharding)))
+HOST_PROGRAM = """
+import sys
+import jax
+import numpy as np
+from ocloc_jax import data
+
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_num_cpu_devices", 2)
+process, address = int(sys.argv[1]), sys.argv[2]
+jax.distributed.initialize(address, num_processes=2, process_id=process)
+image = np.random.default_rng(0).integers(0, 256, (9, 8, 4, 4, 3), np.uint8)
+train = data.TrainPipeline(data.ArrayScenes({"image": image}), batch_size=8)
+assert (train.process_index, train.process_count) == (process, 2)
+for step, batch in enumerate(train.batches(3, 6, sharding=data.data_sharding()), 3):
+    whole = train.plan(step, np.arange(8))
+    expected = image[whole.scenes[:, None], whole.views]
+    assert batch["image"].shape == expected.shape, batch["image"].shape
+    shards = batch["image"].addressable_shards
+    assert {s.index[0].start for s in shards} == {4 * process, 4 * process + 2}
+    for shard in shards:
+        np.testing.assert_array_equal(shard.data, expected[shard.index])
+"""
+
+
+def test_two_real_hosts_hold_one_batch():
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    hosts = [
+        subprocess.Popen(
+            [sys.executable, "-c", HOST_PROGRAM, str(process), address],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for process in range(2)
+    ]
+    for host in hosts:
+        _, errors = host.communicate(timeout=120)
+        assert host.returncode == 0, errors
 
 
 def test_to_model_range():
@@ -266,6 +304,7 @@ def test_evaluation_ends(scenes):
     [
         (dict(max_views=11), "max_views is 11, but scene 0 has 10 views"),
         (dict(max_views=0), "max_views is 0"),
+        (dict(min_views=5, max_views=4), "min_views is 5; choose 1 to 4"),
         (dict(keys=("image", "masks")), r"no \['masks'\]; they have \['image'"),
         (dict(batch_size=3, process_index=0, process_count=2), "by 2 processes"),
         (dict(process_index=2, process_count=2), "process_index 2 is not one"),

@@ -1,8 +1,8 @@
 """Opens datasets that `tfds_builders` has built; TensorFlow is not needed."""
 
+import os
 import pathlib
 import shutil
-import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -132,8 +132,8 @@ def unpack(
     if len(set(scenes.view_counts.tolist())) > 1:
         raise ValueError("Cannot unpack scenes with different numbers of views.")
     if not directory.exists():
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        work = pathlib.Path(tempfile.mkdtemp(dir=directory.parent, prefix=".unpack"))
+        work = directory.with_name(f".{directory.name}.{os.getpid()}")
+        work.mkdir(parents=True)
         try:
             _write(scenes, work, keys)
             work.rename(directory)  # Only a complete copy ever has the final name.

@@ -107,13 +107,16 @@ class Pipeline:
           in evaluation `valid` `[b]`.
         """
         plan = self.plan(step)
-        rows = [
-            self.scenes.decode(self.scenes[scene], views, self.keys)
-            for scene, views in zip(
-                plan.scenes.tolist(), plan.views.tolist(), strict=True
-            )
-        ]
-        batch = {key: np.stack([row[key] for row in rows]) for key in self.keys}
+        batch: dict[str, np.ndarray] = {}
+        for i, (scene, views) in enumerate(zip(plan.scenes, plan.views, strict=True)):
+            example = self.scenes[int(scene)]
+            row = self.scenes.decode(example, views.tolist(), self.keys)
+            # Row by row, not `np.stack`: a row's memory is then used again. The page
+            # faults it saves are most of the time where scenes are not encoded.
+            for key, array in row.items():
+                if i == 0:
+                    batch[key] = np.empty((len(plan.scenes), *array.shape), array.dtype)
+                batch[key][i] = array
         batch["index"] = plan.scenes.astype(np.int32)
         batch["views"] = plan.views.astype(np.int32)
         return batch if plan.valid is None else {**batch, "valid": plan.valid}

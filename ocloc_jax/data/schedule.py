@@ -45,10 +45,10 @@ def examples_at(
     return np.array([_epoch_order(seed, size, e)[o] for e, o in pairs], np.int64)
 
 
-def num_views_at(seed: int, step: int, max_views: int) -> int:
-    """Draws the number of views of a batch uniformly from 1 to `max_views`."""
+def num_views_at(seed: int, step: int, min_views: int, max_views: int) -> int:
+    """Draws the number of views of a batch uniformly, both bounds included."""
     draw = _generator(seed, Stream.NUM_VIEWS, step).random()
-    return 1 + int(draw * max_views)
+    return min_views + int(draw * (max_views - min_views + 1))
 
 
 def choose_views(

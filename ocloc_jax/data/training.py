@@ -20,7 +20,8 @@ class TrainPipeline(pipeline.Pipeline):
       stage: `single`: each view of each scene is an example of its own. `multi`: each
         scene is an example, of which as many views are drawn as the batch has.
       seed: With the step, it decides scenes, number of views and views.
-      max_views: In stage `multi` the number of views is uniform in 1..max_views.
+      min_views: Smallest number of views of a batch in stage `multi`.
+      max_views: Largest number; it is uniform between the two.
       view_window: In stage `multi`, draw views near one another: at most this far
         from a random one. A function of the step makes it a curriculum.
       window_by: What `view_window` measures: places in the order of capture (`index`),
@@ -29,6 +30,7 @@ class TrainPipeline(pipeline.Pipeline):
 
     stage: Literal["single", "multi"] = "multi"
     seed: int = 0
+    min_views: int = 1
     max_views: int = 8
     view_window: float | int | Callable[[int], float | int | None] | None = None
     window_by: Literal["index", "azimuth"] = "index"
@@ -45,6 +47,10 @@ class TrainPipeline(pipeline.Pipeline):
             raise ValueError(f"seed is {self.seed}; it cannot be negative.")
         if self.stage == "multi":
             self._check_num_views(self.max_views, "max_views")
+            if not 1 <= self.min_views <= self.max_views:
+                raise ValueError(
+                    f"min_views is {self.min_views}; choose 1 to {self.max_views}."
+                )
         if self.view_window is not None and self.window_by == "azimuth":
             self._check_keys(("camera",))
 
@@ -71,7 +77,9 @@ class TrainPipeline(pipeline.Pipeline):
             scenes = np.searchsorted(self._ends, examples, side="right")
             first = self._ends[scenes] - self.scenes.view_counts[scenes]
             return pipeline.Plan(scenes, (examples - first)[:, None])
-        num_views = schedule.num_views_at(self.seed, step, self.max_views)
+        num_views = schedule.num_views_at(
+            self.seed, step, self.min_views, self.max_views
+        )
         views = [
             self._views(step, row, scene, num_views)
             for row, scene in zip(rows.tolist(), examples.tolist(), strict=True)
