@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterator
 import h5py
 import jax
 import numpy as np
-import tfds_builders.__main__ as builders
 
 from ocloc_jax import data
+from tfds_builders import __main__ as builders
 
 BATCH, VIEWS, SIZE, SCENE_VIEWS = 8, 8, 128, 60
 GZIP = {"compression": "gzip"}
