@@ -185,6 +185,14 @@ def test_unbuilt_datasets_and_unknown_splits(data_dir, tmp_path):
         data.open_dataset("toy", "train", tmp_path)
 
 
+@pytest.mark.parametrize("name", ["toy", "toy/small", "toy/small/1.0.0"])
+def test_dataset_is_found_from_anywhere(data_dir, monkeypatch, name):
+    assert len(data.open_dataset(data_dir / name, "train")) == NUM_SCENES
+    monkeypatch.chdir(data_dir)
+    assert len(data.open_dataset(name, "train")) == NUM_SCENES
+    assert len(data.open_dataset(name, "train", data_dir)) == NUM_SCENES
+
+
 def test_several_configs_must_be_told_apart(tmp_path):
     for config in ("a", "b"):
         (tmp_path / "toy" / config / "1.0.0").mkdir(parents=True)

@@ -11,7 +11,7 @@ import numpy as np
 from ocloc_jax.data import sources
 
 PathLike = str | pathlib.Path
-_INFO = "dataset_info.json"  # TFDS writes it last: it marks a finished dataset.
+_INFO = "dataset_info.json"  # Every finished dataset has one.
 
 
 def open_dataset(
@@ -90,11 +90,11 @@ def _find(name: pathlib.Path, root: pathlib.Path) -> pathlib.Path:
     """Finds the newest finished version of a dataset."""
     places = (name, root / name)
     found = [
-        info.parent
+        info.parent.resolve()
         for place in places
         for pattern in (_INFO, f"*/{_INFO}", f"*/*/{_INFO}")
         for info in place.glob(pattern)
-        if _version(info.parent) is not None
+        if _version(info.parent.resolve()) is not None
     ]
     if not found:
         raise FileNotFoundError(_not_built(name, root))
@@ -107,7 +107,7 @@ def _find(name: pathlib.Path, root: pathlib.Path) -> pathlib.Path:
 
 def _version(directory: pathlib.Path) -> tuple[int, ...] | None:
     # Unfinished builds live beside the others under names like 1.0.0.incompleteXYZ.
-    parts = directory.resolve().name.split(".")
+    parts = directory.name.split(".")
     return tuple(map(int, parts)) if all(p.isdigit() for p in parts) else None
 
 
