@@ -1,8 +1,21 @@
-"""Settings that make silent faults loud: strict ranks, several CPU devices."""
+"""Settings that make silent faults loud: strict ranks, several CPU devices.
 
-import jax
-from absl import flags
+Most of the time goes into compiling small programs, so XLA is told not to optimise
+them, and what it compiled is kept for the next run.
+"""
+
+import os
+import pathlib
+
+_FLAGS = "--xla_backend_optimization_level=0"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAGS}".strip()
+
+import jax  # noqa: E402
+from absl import flags  # noqa: E402
+
+_CACHE = pathlib.Path(__file__).parents[1] / ".jax_cache"
 
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_compilation_cache_dir", str(_CACHE))
 flags.FLAGS.mark_as_parsed()  # grain's workers read absl flags

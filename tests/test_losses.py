@@ -82,7 +82,7 @@ def forward(mode: str = "released", shadows: bool = True, coefficients=None, **o
     noise = small.noise(shadows=shadows, **options)
     coefficients = coefficients or Coefficients()
     variables = {"params": small.params(model)}
-    return model.apply(variables, small.images(), noise, coefficients)
+    return jax.jit(model.apply)(variables, small.images(), noise, coefficients)
 
 
 def terms_of(outputs, coefficients=None, mode="released"):
