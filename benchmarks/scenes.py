@@ -80,11 +80,9 @@ def compare_intersections(spec: scenes.SceneSpec) -> None:
         lambda: [nearest_numpy(objects, point, ray[None]) for ray in few], 1
     )
     one_by_one *= len(flat) / len(few)
-    found, index = (
-        fast(origin, rays, solids)[0].reshape(-1),
-        nearest_numpy(objects, point, flat)[0],
-    )
-    agree = np.isclose(found, np.where(np.isinf(index), shapes.FAR, index), atol=1e-2)
+    found = np.asarray(fast(origin, rays, solids)[0]).reshape(-1)
+    true = np.minimum(nearest_numpy(objects, point, flat)[0], shapes.FAR)
+    agree = np.isclose(found, true, atol=1e-2)
     print(
         f"first hits of {len(flat)} rays, {spec.max_objects} objects (agree on "
         f"{agree.mean():.2%}):"

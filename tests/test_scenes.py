@@ -131,6 +131,14 @@ def test_the_first_views_stay_when_more_are_asked_for():
     assert len(np.unique(more["camera"], axis=0)) == 11
 
 
+def test_counts_and_arcs_share_one_compiled_program():
+    rendered()
+    before = renderer.render_view._cache_size()
+    other = dataclasses.replace(SPEC, num_views=1, min_objects=0, arc=0.1)
+    scenes.render(other, seed=0, index=0)
+    assert renderer.render_view._cache_size() == before
+
+
 def test_sizes_share_scene_camera_and_framing():
     small = scenes.render(dataclasses.replace(SPEC, size=16), seed=0, index=0)
     np.testing.assert_array_equal(small["camera"], rendered()["camera"])
@@ -181,8 +189,8 @@ def facing_pair(metal: bool, other: tuple[float, float, float]) -> sample.Scene:
 
 @pytest.mark.parametrize(("azimuth", "near"), [(-np.pi / 2, 0), (np.pi / 2, 1)])
 def test_where_shapes_overlap_the_nearer_one_is_seen(azimuth: float, near: int):
-    camera, pair = jnp.array([azimuth, 0.5, 10.5]), facing_pair(False, (0.9, 0, 0))
-    spec = dataclasses.replace(SPEC, num_views=1)
+    camera, pair = jnp.array([azimuth, 0.2, 10.5]), facing_pair(False, (0.9, 0, 0))
+    spec = renderer.picture_spec(SPEC)
     view = jax.device_get(renderer.render_view(spec, pair, camera))
     assert view["order"].argmax() == near
     both = (view["masks"][:2] == 255).all(axis=0)
@@ -194,7 +202,7 @@ def test_where_shapes_overlap_the_nearer_one_is_seen(azimuth: float, near: int):
 @pytest.mark.parametrize("metal", [True, False])
 def test_metal_and_only_metal_mirrors_its_neighbour(metal: bool):
     camera = jnp.array([0.0, 0.5, 10.5])
-    spec = dataclasses.replace(SPEC, num_views=1)
+    spec = renderer.picture_spec(SPEC)
     red, blue = (
         jax.device_get(renderer.render_view(spec, facing_pair(metal, colour), camera))
         for colour in ((0.9, 0.05, 0.05), (0.05, 0.05, 0.9))
@@ -231,8 +239,17 @@ def test_mirror_rays_are_traced_in_as_many_blocks_as_there_are(monkeypatch):
         np.testing.assert_array_equal(found, jnp.where(metal, given, 0.0))
 
 
+@pytest.fixture
+def quick_compilation():
+    """For programs that run once on few pixels."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("background", ["textured", "sky"])
-def test_backgrounds_differ_between_scenes_but_labels_do_not(background: str):
+def test_backgrounds_are_coloured_and_differ_between_scenes(background: str):
     spec = dataclasses.replace(
         SPEC, background=background, size=15, samples=9, max_objects=2, num_views=2
     )

@@ -74,8 +74,8 @@ def _render_views(
     spec: SceneSpec, seed: int, indices: Sequence[int]
 ) -> Iterator[Record]:
     """Yields views scene by scene while the next ones are being computed."""
-    # Programs do not depend on the number of views: compile them once for all.
     num_views, spec = spec.num_views, dataclasses.replace(spec, num_views=1)
+    picture = picture_spec(spec)
     pending = collections.deque()
     for index in indices:
         key, scene = sample_scene(spec, np.uint32(seed), np.uint32(index))
@@ -83,9 +83,16 @@ def _render_views(
             if len(pending) == _IN_FLIGHT:
                 yield jax.device_get(pending.popleft())
             camera = _sample_camera(spec, key, np.int32(view))
-            pending.append(render_view(spec, scene, camera))
+            pending.append(render_view(picture, scene, camera))
     while pending:
         yield jax.device_get(pending.popleft())
+
+
+def picture_spec(spec: SceneSpec) -> SceneSpec:
+    """Drops what does not matter for one picture, to compile once for all splits."""
+    return dataclasses.replace(
+        spec, num_views=1, min_objects=0, arc=None, distinct_colours=False
+    )
 
 
 @functools.partial(jax.jit, static_argnums=0)
