@@ -65,7 +65,9 @@ def seconds(work: Callable[[], object], repeats: int = 7) -> float:
 
 
 def compare_intersections(spec: scenes.SceneSpec) -> None:
-    key, scene = renderer.sample_scene(spec, np.uint32(0), np.uint32(0))
+    key, scene = renderer.sample_scene(
+        renderer.layout_spec(spec), np.uint32(0), np.uint32(0)
+    )
     camera = cameras.sample_camera(spec, key, jnp.int32(0))
     origin, rays = cameras.camera_position(camera), cameras.camera_rays(spec, camera)
     solids = shapes.make_solids(scene.objects)

@@ -26,7 +26,7 @@ def rendered(index: int = 0) -> renderer.Record:
 
 
 def scene_of(index: int) -> sample.Scene:
-    spec = dataclasses.replace(SPEC, num_views=1)
+    spec = renderer.layout_spec(SPEC)
     return renderer.sample_scene(spec, np.uint32(0), np.uint32(index))[1]
 
 
@@ -239,25 +239,16 @@ def test_mirror_rays_are_traced_in_as_many_blocks_as_there_are(monkeypatch):
         np.testing.assert_array_equal(found, jnp.where(metal, given, 0.0))
 
 
-@pytest.fixture
-def quick_compilation():
-    """For programs that run once on few pixels."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("background", ["textured", "sky"])
 def test_backgrounds_are_coloured_and_differ_between_scenes(background: str):
     spec = dataclasses.replace(
-        SPEC, background=background, size=15, samples=9, max_objects=2, num_views=2
+        SPEC, background=background, size=15, samples=9, num_views=2
     )
     first, second = (scenes.render(spec, 0, index) for index in (0, 1))
     assert first["image"].shape == (2, 15, 15, 3)
     vivid = []
     for record in (first, second):
-        ground = record["image"][record["masks"][:, :2].max(1) == 0].astype(int)
+        ground = record["image"][record["masks"][:, :N].max(1) == 0].astype(int)
         vivid.append(ground[np.ptp(ground, axis=-1).argmax()])
     assert np.ptp(vivid[0]) > 15  # not grey
     assert np.abs(vivid[0] - vivid[1]).max() > 10

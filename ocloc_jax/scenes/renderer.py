@@ -74,18 +74,24 @@ def _render_views(
     spec: SceneSpec, seed: int, indices: Sequence[int]
 ) -> Iterator[Record]:
     """Yields views scene by scene while the next ones are being computed."""
-    num_views, spec = spec.num_views, dataclasses.replace(spec, num_views=1)
-    picture = picture_spec(spec)
+    layout, picture = layout_spec(spec), picture_spec(spec)
     pending = collections.deque()
     for index in indices:
-        key, scene = sample_scene(spec, np.uint32(seed), np.uint32(index))
-        for view in range(num_views):
+        key, scene = sample_scene(layout, np.uint32(seed), np.uint32(index))
+        for view in range(spec.num_views):
             if len(pending) == _IN_FLIGHT:
                 yield jax.device_get(pending.popleft())
-            camera = _sample_camera(spec, key, np.int32(view))
+            camera = _sample_camera(layout, key, np.int32(view))
             pending.append(render_view(picture, scene, camera))
     while pending:
         yield jax.device_get(pending.popleft())
+
+
+def layout_spec(spec: SceneSpec) -> SceneSpec:
+    """Drops what matters for pictures only, to compile once for all of their sizes."""
+    return dataclasses.replace(
+        spec, size=1, num_views=1, samples=1, background="plain", shadows=True
+    )
 
 
 def picture_spec(spec: SceneSpec) -> SceneSpec:
