@@ -1,6 +1,4 @@
-"""Scores while training: reference values, scikit-learn, one compilation."""
-
-import pathlib
+"""Scores while training: scikit-learn, one compilation; golden ones in test_parity."""
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +8,6 @@ from sklearn.metrics import adjusted_rand_score
 
 from ocloc_jax import metrics
 
-# Outputs of one training step of the reference program, cut down to what is needed.
-FILES = sorted(pathlib.Path(__file__).parent.glob("golden/training_metrics__*.npz"))
 training_metrics = jax.jit(metrics.training_metrics, static_argnames="num_labels")
 NAMES = ("ari_all_s", "ari_all_m", "ari_obj_s", "ari_obj_m", "mse", "count")
 
@@ -29,29 +25,6 @@ def random_batch(batch: tuple[int, ...] = (2,)) -> dict:
     }
     batch_arrays["overlap"] = (batch_arrays["segment"] < 3).astype(np.uint8)
     return jax.tree.map(jnp.asarray, batch_arrays)
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_reference_values(path: pathlib.Path):
-    with np.load(path) as arrays:
-        found = training_metrics(
-            arrays["dec/mask_obj"][..., 0],
-            arrays["dec/mask_bck"][..., 0],
-            arrays["dec/recon"],
-            arrays["image"],
-            arrays["sample/pres_hard"],
-            arrays["data/segment_index"],
-            arrays["data/overlap_count"],
-        )
-        assert set(found) == set(NAMES)
-        for name in NAMES:
-            np.testing.assert_allclose(
-                found[name], arrays[f"metric/{name}"], atol=1e-6, err_msg=name
-            )
-
-
-def test_there_are_reference_files():
-    assert len(FILES) == 2
 
 
 def test_scikit_learn():
