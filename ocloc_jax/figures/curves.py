@@ -1,0 +1,101 @@
+"""Curves of a training run, from the rows of its `metrics.jsonl`."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from ocloc_jax.figures.grid import Picture
+
+_COLUMNS = 3
+_INCHES = (3.4, 2.4)
+_LINE, _WARNING = "#1f5fa8", "#c62828"
+
+
+def curves(
+    rows: Sequence[Mapping[str, Any]], keys: Sequence[str], step: str = "step"
+) -> Picture:
+    """Draws each of `keys` against the step, in panels of their own.
+
+    Args:
+      rows: Logged values in any order. A row need not hold every key, and rows
+        without a step (a header, say) are left out.
+      keys: What to draw. One that no row holds gets a panel that says so.
+      step: Key of the step.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    if not keys:
+        raise ValueError("There are no keys to draw.")
+    num_columns = min(_COLUMNS, len(keys))
+    num_rows = math.ceil(len(keys) / num_columns)
+    size = (_INCHES[0] * num_columns, _INCHES[1] * num_rows)
+    figure = Figure(figsize=size, dpi=110, layout="constrained")
+    canvas = FigureCanvasAgg(figure)  # pyplot would want a display, and keep state
+    axes = figure.subplots(num_rows, num_columns, squeeze=False).flatten()
+    for axis, key in zip(axes, keys, strict=False):
+        _draw(axis, key, *series(rows, key, step))
+    for axis in axes[len(keys) :]:
+        axis.set_axis_off()
+    canvas.draw()
+    return np.array(canvas.buffer_rgba())[..., :3].copy()
+
+
+def series(
+    rows: Sequence[Mapping[str, Any]], key: str, step: str = "step"
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Steps and values of one key, by step; null counts as nan."""
+    points = [
+        (_number(row, step), _number(row, key))
+        for row in rows
+        if key in row and row.get(step) is not None
+    ]
+    points.sort(key=lambda point: point[0])
+    array = np.array(points, np.float64).reshape(-1, 2)
+    return array[:, 0], array[:, 1]
+
+
+def _number(row: Mapping[str, Any], key: str) -> float:
+    value = row[key]
+    try:
+        return math.nan if value is None else float(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{key!r} is {value!r}, not a number, in {row}.") from error
+
+
+def _draw(
+    axis: Any,
+    name: str,
+    steps: Float[np.ndarray, " n"],
+    values: Float[np.ndarray, " n"],
+) -> None:
+    finite = np.isfinite(values)
+    shown = np.where(finite, values, np.nan)
+    axis.plot(steps, shown, color=_LINE, linewidth=1.3)
+    alone = _alone(finite)  # a line through one point is invisible
+    axis.plot(steps[alone], shown[alone], "o", color=_LINE, markersize=4)
+    if not finite.any():
+        text = "not logged" if len(values) == 0 else "no finite value"
+        axis.text(0.5, 0.5, text, ha="center", va="center", transform=axis.transAxes)
+    if not finite.all():  # at the lower edge, whatever the range of the values
+        place = dict(transform=axis.get_xaxis_transform(), clip_on=False, zorder=3)
+        axis.plot(steps[~finite], np.zeros((~finite).sum()), "x", c=_WARNING, **place)
+    _label(axis, name, int((~finite).sum()))
+
+
+def _alone(finite: np.ndarray) -> np.ndarray:
+    padded = np.pad(finite, 1)
+    return finite & ~padded[:-2] & ~padded[2:]
+
+
+def _label(axis: Any, name: str, num_missing: int) -> None:
+    title = f"{name} ({num_missing} not finite)" if num_missing else name
+    axis.set_title(title, fontsize=10, color=_WARNING if num_missing else "black")
+    axis.set_xlabel("step", fontsize=9)
+    axis.tick_params(labelsize=8)
+    axis.locator_params(axis="x", nbins=5)
+    axis.grid(alpha=0.3)
+    axis.spines[["top", "right"]].set_visible(False)
