@@ -4,9 +4,9 @@
 training run logged.
 """
 
-from ocloc_jax.figures.curves import curves
-from ocloc_jax.figures.decomposition import decomposition
 from ocloc_jax.figures.files import encode, save
 from ocloc_jax.figures.grid import Label, strip
+from ocloc_jax.figures.parts import decomposition
+from ocloc_jax.figures.plots import curves
 
 __all__ = ["Label", "curves", "decomposition", "encode", "save", "strip"]

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 
 from ocloc_jax import scenes
 from ocloc_jax.figures import files
-from ocloc_jax.figures.decomposition import decomposition
 from ocloc_jax.figures.grid import Picture
+from ocloc_jax.figures.parts import decomposition
 from ocloc_jax.models import initial
 from ocloc_jax.models import noise as noise_lib
 from ocloc_jax.models.ocloc import Ocloc, Outputs

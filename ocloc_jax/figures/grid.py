@@ -185,7 +185,7 @@ class _Canvas:
     ) -> None:
         y = top - GAP - _BAR
         colour = _FADED_TEXT if label.faded else _TEXT
-        self.text(lines, x, y - len(lines) * _LINE, colour)
+        self.text(lines, x, y - 2 - len(lines) * _LINE, colour)
         if label.colour is not None:
             bar = np.full((_BAR, width, 3), label.colour, np.uint8)
             self.paste(fade(bar) if label.faded else bar, x, y)

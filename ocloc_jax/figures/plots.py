@@ -28,6 +28,7 @@ def curves(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    keys = list(dict.fromkeys(keys))
     if not keys:
         raise ValueError("There are no keys to draw.")
     num_columns = min(_COLUMNS, len(keys))
@@ -36,8 +37,11 @@ def curves(
     figure = Figure(figsize=size, dpi=110, layout="constrained")
     canvas = FigureCanvasAgg(figure)  # pyplot would want a display, and keep state
     axes = figure.subplots(num_rows, num_columns, squeeze=False).flatten()
-    for axis, key in zip(axes, keys, strict=False):
-        _draw(axis, key, *series(rows, key, step))
+    drawn = {key: series(rows, key, step) for key in keys}
+    limits = _limits(np.concatenate([steps for steps, _ in drawn.values()]))
+    for axis, (key, (steps, values)) in zip(axes, drawn.items(), strict=False):
+        _draw(axis, key, steps, values)
+        axis.set_xlim(*limits)
     for axis in axes[len(keys) :]:
         axis.set_axis_off()
     canvas.draw()
@@ -66,6 +70,15 @@ def _number(row: Mapping[str, Any], key: str) -> float:
         raise ValueError(f"{key!r} is {value!r}, not a number, in {row}.") from error
 
 
+def _limits(steps: Float[np.ndarray, " n"]) -> tuple[float, float]:
+    """One range of steps for all panels, with some room at its ends."""
+    if len(steps) == 0:
+        return 0.0, 1.0
+    first, last = float(steps.min()), float(steps.max())
+    room = 0.04 * (last - first) or 1.0
+    return first - room, last + room
+
+
 def _draw(
     axis: Any,
     name: str,
@@ -80,6 +93,7 @@ def _draw(
     if not finite.any():
         text = "not logged" if len(values) == 0 else "no finite value"
         axis.text(0.5, 0.5, text, ha="center", va="center", transform=axis.transAxes)
+        axis.set_yticks([])
     if not finite.all():  # at the lower edge, whatever the range of the values
         place = dict(transform=axis.get_xaxis_transform(), clip_on=False, zorder=3)
         axis.plot(steps[~finite], np.zeros((~finite).sum()), "x", c=_WARNING, **place)
@@ -92,10 +106,13 @@ def _alone(finite: np.ndarray) -> np.ndarray:
 
 
 def _label(axis: Any, name: str, num_missing: int) -> None:
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
     title = f"{name} ({num_missing} not finite)" if num_missing else name
     axis.set_title(title, fontsize=10, color=_WARNING if num_missing else "black")
     axis.set_xlabel("step", fontsize=9)
     axis.tick_params(labelsize=8)
-    axis.locator_params(axis="x", nbins=5)
+    axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axis.xaxis.set_major_formatter(EngFormatter(sep=""))  # 25k
     axis.grid(alpha=0.3)
     axis.spines[["top", "right"]].set_visible(False)

@@ -65,7 +65,7 @@ def panels(
     drawn = [
         Panel("Scene", whole),
         Panel(
-            "Complete objects, numbered by depth (1 = nearest)",
+            "Complete objects (1 = nearest)",
             _objects(scene, presence),
         ),
     ]
