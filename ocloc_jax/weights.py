@@ -16,10 +16,12 @@ from ocloc_jax.models.ocloc import Ocloc
 FORMAT = "ocloc_jax-1"
 
 
-def save(path: str | pathlib.Path, model: Ocloc, params: Any) -> None:
-    """Writes parameters and what is needed to rebuild the model; never overwrites."""
+def save(
+    path: str | pathlib.Path, model: Ocloc, params: Any, *, overwrite: bool = False
+) -> None:
+    """Writes parameters and what is needed to rebuild the model."""
     path = pathlib.Path(path)
-    if path.exists():
+    if path.exists() and not overwrite:
         raise FileExistsError(f"{path} exists; choose another name or remove it first.")
     settings = {
         "sizes": dataclasses.asdict(model.sizes),
@@ -34,7 +36,7 @@ def save(path: str | pathlib.Path, model: Ocloc, params: Any) -> None:
     # Written beside and renamed, so that a file of this name is always whole.
     partial = path.with_name(path.name + ".partial")
     safetensors.numpy.save_file(tensors, partial, metadata)
-    partial.rename(path)
+    partial.replace(path)
 
 
 def load(path: str | pathlib.Path) -> tuple[Ocloc, Any]:

@@ -1,10 +1,14 @@
 """Every random draw of one forward pass, so that each of them can be injected."""
 
+import math
+
 import flax
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ocloc_jax.models.sizes import ModelSizes
+
+Shapes = dict[str, tuple[int, ...]]
 
 
 @flax.struct.dataclass
@@ -36,7 +40,11 @@ def draw(
     image_size: tuple[int, int] | None = None,
     shadows: bool = True,
 ) -> Noise:
-    """Draws all noise from one key; each field has a stream of its own.
+    """Draws all noise from one key.
+
+    There are two draws, one normal and one uniform, of which every field is a part:
+    more would only take longer to compile. Their first axes are those of the batch, so
+    that a batch split over devices is drawn where it lies.
 
     Args:
       key: Random key.
@@ -47,25 +55,34 @@ def draw(
       image_size: Height and width, to draw the per-pixel noise of training too.
       shadows: Whether the model has shadows; without them only shapes are noisy.
     """
-    view, slot = (*batch, num_views), (*batch, num_slots)
-    shapes = {
-        "slot_view": (*view, sizes.slot_view),
-        "slot_attr": (*slot, sizes.slot_attr),
-        "view": (*view, sizes.latent_view),
-        "obj": (*slot, sizes.latent_obj),
-        "bck": (*batch, sizes.latent_bck),
-        "presence": slot,
+    normal = {
+        "slot_view": (num_views, sizes.slot_view),
+        "slot_attr": (num_slots, sizes.slot_attr),
+        "view": (num_views, sizes.latent_view),
+        "obj": (num_slots, sizes.latent_obj),
+        "bck": (sizes.latent_bck,),
     }
+    uniform = {"presence": (num_slots,)}
     if image_size is not None:
-        pixels = (*view, num_slots, *image_size)
-        shapes["shape"] = pixels
+        pixels = (num_views, num_slots, *image_size)
+        uniform["shape"] = pixels
         if shadows:
-            shapes |= {"shadow_shape": pixels, "appearance": (*pixels, 3)}
-    keys = {name: jax.random.fold_in(key, i) for i, name in enumerate(shapes)}
-    return Noise(**{name: _draw(name, keys[name], s) for name, s in shapes.items()})
+            uniform["shadow_shape"], normal["appearance"] = pixels, (*pixels, 3)
+    keys = jax.random.split(key)
+    normals = jax.random.normal(keys[0], (*batch, _total(normal)))
+    uniforms = jax.random.uniform(keys[1], (*batch, _total(uniform)), minval=2**-24)
+    return Noise(**_parts(normals, normal), **_parts(uniforms, uniform))
 
 
-def _draw(name: str, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
-    if name in ("presence", "shape", "shadow_shape"):
-        return jax.random.uniform(key, shape, minval=2**-24)
-    return jax.random.normal(key, shape)
+def _total(shapes: Shapes) -> int:
+    return sum(math.prod(shape) for shape in shapes.values())
+
+
+def _parts(draws: Float[Array, "*b n"], shapes: Shapes) -> dict[str, Array]:
+    """Cuts draws into fields, in order."""
+    parts, start = {}, 0
+    for name, shape in shapes.items():
+        part = draws[..., start : start + math.prod(shape)]
+        parts[name] = part.reshape(*draws.shape[:-1], *shape)
+        start += math.prod(shape)
+    return parts

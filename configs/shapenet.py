@@ -1,0 +1,17 @@
+"""ShapeNet, 128x128, 15.9 M parameters: 200k single-view, then 500k multi-view steps.
+
+python -m tfds_builders build multiview_shapenet --config released --data_dir data
+python launch.py --config=configs/shapenet.py --workdir=runs/shapenet
+
+The paper reports ARI-A 0.805 and ARI-O 0.922 on Test 1, for the best of 10
+single-view and 5 multi-view runs. Variants: configs/shapenet.py:no_shadow, :paper,
+:smoke.
+"""
+
+import ml_collections
+
+from configs import common
+
+
+def get_config(variant: str = "published") -> ml_collections.ConfigDict:
+    return common.published("shapenet", variant)

@@ -1,0 +1,131 @@
+"""An experiment from its config: data, model, and its stages one after another."""
+
+import json
+import pathlib
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+
+from ocloc_jax import data, loop, report, scenes, schedules, train, weights
+from ocloc_jax.models import sizes
+from ocloc_jax.models.initial import init
+from ocloc_jax.models.ocloc import Ocloc
+
+Config = ml_collections.ConfigDict
+
+STAGES = ("single", "multi")
+SPLITS = ("train", "validation", "test", "test_general")
+
+
+def make_model(config: Config) -> Ocloc:
+    """The model of a config."""
+    options = config.model.to_dict()
+    return Ocloc(sizes.from_dict(options.pop("sizes")), **options)
+
+
+def load_scenes(config: Config, split: str) -> data.Scenes:
+    """Scenes of a split: of a built dataset, or ray-traced into memory."""
+    if "name" in config.data:
+        return data.open_dataset(config.data.name, split, config.data.get("data_dir"))
+    spec = scenes.SceneSpec(**config.data.scenes.to_dict())
+    indices = range(config.data.num_scenes[split])
+    # A seed for each split, so that no scene is in two of them.
+    seed = config.data.seed + SPLITS.index(split)
+    batches = [
+        scenes.render_batch(spec, seed, list(indices[i : i + 50]))
+        for i in range(0, len(indices), 50)
+    ]
+    stacked = {k: np.concatenate([b[k] for b in batches]) for k in batches[0]}
+    return data.ArrayScenes(stacked)
+
+
+def run(config: Config, workdir: pathlib.Path) -> pathlib.Path:
+    """Trains all stages, resuming where an earlier run stopped; the best weights."""
+    check(config)
+    claim(workdir, config)
+    model = make_model(config)
+    splits = {split: load_scenes(config, split) for split in ("train", "validation")}
+    params, best = initial_params(config, model), None
+    # A ConfigDict keeps its keys in alphabetical order.
+    for name in (stage for stage in STAGES if stage in config.stages):
+        plan = make_plan(config, config.stages[name])
+        best = loop.run_stage(name, plan, model, params, splits, workdir / name)
+        _, params = weights.load(best)
+    if "test" in config.data.get("num_scenes", ()):
+        report.write(best, load_scenes(config, "test"), workdir, config.report)
+    return best
+
+
+def make_plan(config: Config, stage: Config) -> loop.Plan:
+    """What one stage does, as plain values."""
+    return loop.Plan(
+        seed=config.seed,
+        batch_size=stage.batch_size,
+        views=stage.views.to_dict(),
+        learning_rate=stage.learning_rate.to_dict(),
+        clip_norm=stage.clip_norm,
+        coefficients=stage.coefficients.to_dict(),
+        objective=train.Objective(**config.objective),
+        log_every=config.log_every,
+        validate_every=config.validate_every,
+        checkpoint_every=config.checkpoint_every,
+    )
+
+
+def initial_params(config: Config, model: Ocloc) -> Any:
+    """Fresh parameters, or those of a weights file."""
+    if not config.get("init_from"):
+        return jax.jit(lambda key: init(model, key))(jax.random.key(config.seed))
+    loaded, params = weights.load(config.init_from)
+    if (loaded.sizes, loaded.shadows) != (model.sizes, model.shadows):
+        raise ValueError(
+            f"{config.init_from} holds a model of other sizes: {loaded} instead of "
+            f"{model}. Change config.model or choose other weights."
+        )
+    return params
+
+
+def check(config: Config) -> None:
+    """Stops before any work at values that cannot be meant."""
+    for name, stage in config.stages.items():
+        schedules.check_table(stage.coefficients)
+        if stage.batch_size % jax.device_count():
+            raise ValueError(
+                f"stages.{name}.batch_size is {stage.batch_size}, which cannot be "
+                f"split over {jax.device_count()} devices; choose a multiple."
+            )
+    spec = config.data.get("scenes")
+    if spec and config.objective.num_slots < spec.max_objects:
+        raise ValueError(
+            f"objective.num_slots is {config.objective.num_slots}, but scenes have up "
+            f"to {spec.max_objects} objects; give at least as many slots."
+        )
+
+
+def claim(workdir: pathlib.Path, config: Config) -> None:
+    """Writes the config into a new directory, or checks it against an old one's."""
+    workdir.mkdir(parents=True, exist_ok=True)
+    path, ours = workdir / "config.json", json.loads(config.to_json())
+    if not path.exists():
+        path.write_text(json.dumps(ours, indent=2) + "\n")
+        return
+    theirs = _flatten(json.loads(path.read_text()))
+    flat = _flatten(ours)
+    changed = [k for k in {**theirs, **flat} if theirs.get(k) != flat.get(k)]
+    if changed:
+        lines = [f"  {k}: {theirs.get(k)} -> {flat.get(k)}" for k in sorted(changed)]
+        raise ValueError(
+            f"{workdir} was made with another config; choose another --workdir, or "
+            "take back:\n" + "\n".join(lines)
+        )
+
+
+def _flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(tree, dict):
+        return {prefix: tree}
+    flat = {}
+    for key, value in tree.items():
+        flat |= _flatten(value, f"{prefix}.{key}" if prefix else key)
+    return flat

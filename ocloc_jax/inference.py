@@ -1,0 +1,77 @@
+"""What a trained model sees in scenes: inference without training noise."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ocloc_jax import data
+from ocloc_jax.models import compose, latents
+from ocloc_jax.models import noise as noise_lib
+from ocloc_jax.models.compose import Scene
+from ocloc_jax.models.latents import Latents
+from ocloc_jax.models.ocloc import Ocloc
+from ocloc_jax.schedules import Coefficients
+
+LABELS = ("segment", "overlap", "masks")
+
+
+def infer(
+    model: Ocloc,
+    params: PyTree,
+    images: Float[Array, "b m h w 3"],
+    key: PRNGKeyArray,
+    num_slots: int,
+) -> tuple[Latents, Scene]:
+    """The most probable latents given random initial slots, and their images."""
+    noise = noise_lib.draw(
+        key,
+        model.sizes,
+        batch=images.shape[:1],
+        num_views=images.shape[1],
+        num_slots=num_slots,
+    )
+    bound = model.bind({"params": params})
+    posterior = bound.encoder.posterior(bound.infer_slots(images, noise))
+    found = latents.mode(posterior)
+    layers = bound.decode(found, *images.shape[2:4])
+    return found, compose.compose(layers, found, Coefficients(), mode=model.mode)
+
+
+def predictions(
+    model: Ocloc,
+    params: PyTree,
+    scenes: data.Scenes,
+    *,
+    num_views: int,
+    num_slots: int,
+    seed: int = 0,
+    batch_size: int = 10,
+) -> Iterator[dict[str, Any]]:
+    """Truth and prediction of each scene, as `ocloc_jax.metrics` takes them."""
+    keys = ("image", *(key for key in LABELS if key in scenes.keys))
+    pipeline = data.EvalPipeline(scenes, batch_size, keys=keys, num_views=num_views)
+
+    @jax.jit
+    def step(batch: data.Batch, key: PRNGKeyArray) -> tuple[Latents, Scene]:
+        return infer(model, params, data.to_model_range(batch["image"]), key, num_slots)
+
+    for i, batch in enumerate(pipeline.batches()):
+        found, scene = step(batch, jax.random.fold_in(jax.random.key(seed), i))
+        for row in np.flatnonzero(np.asarray(batch["valid"])):
+            true = {key: np.asarray(batch[key][row]) for key in keys}
+            yield {**true, **_prediction(found, scene, int(row))}
+
+
+def _prediction(found: Latents, scene: Scene, row: int) -> dict[str, np.ndarray]:
+    layers = [scene.mask_obj[row], scene.mask_bck[row][:, None]]
+    presence = np.asarray(found.presence[row])
+    return {
+        "mask": np.concatenate([np.asarray(x) for x in layers], axis=1),
+        "shape": np.asarray(scene.shape[row]) * presence[None, :, None, None],
+        "presence": presence,
+        "order": np.asarray(scene.order[row]),
+        "reconstruction": (np.asarray(scene.recon[row]) + 1) / 2,
+    }

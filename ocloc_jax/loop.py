@@ -1,0 +1,141 @@
+"""The training loop of one stage: step, log, validate, save, in this order."""
+
+import dataclasses
+import pathlib
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from ocloc_jax import data, logs, schedules, train
+from ocloc_jax.checkpoints import Best, Checkpoints
+from ocloc_jax.models.ocloc import Ocloc
+
+Splits = dict[str, data.Scenes]
+
+
+class Stopped(SystemExit):
+    """The run was asked to stop and saved its state; the same command goes on."""
+
+
+class NotFinite(RuntimeError):
+    """The loss is no number any more."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a stage does, as plain values; see `configs/` for their meaning."""
+
+    seed: int
+    batch_size: int
+    views: dict[str, Any]
+    learning_rate: dict[str, Any]
+    clip_norm: float
+    coefficients: dict[str, Any]
+    objective: train.Objective
+    log_every: int
+    validate_every: int
+    checkpoint_every: int
+
+    @property
+    def num_steps(self) -> int:
+        """Updates until the end of the stage."""
+        return self.learning_rate["num_steps"]
+
+    def is_due(self, step: int, every: int) -> bool:
+        """Whether something done every so many steps is done after this one."""
+        return step % every == 0 or step == self.num_steps
+
+
+def run_stage(
+    name: str,
+    plan: Plan,
+    model: Ocloc,
+    params: Any,
+    splits: Splits,
+    directory: pathlib.Path,
+) -> pathlib.Path:
+    """Trains one stage from where it stopped to its end; returns its best weights."""
+    optimizer = train.make_optimizer(plan.learning_rate, plan.clip_norm)
+    step_fn = train.make_train_step(model, optimizer, plan.coefficients, plan.objective)
+    split = data.data_sharding()
+    step_fn = train.jit_data_parallel(step_fn, split)
+    validate = make_validation(plan, model, splits["validation"])
+    directory.mkdir(parents=True, exist_ok=True)
+    best = Best(directory)
+    with Checkpoints(directory / "checkpoints") as checkpoints, _signals() as asked:
+        state = train.create_state(params, optimizer, plan.seed)
+        # On all devices before the first step, whose program then serves every step.
+        whole = NamedSharding(split.mesh, PartitionSpec())
+        state = checkpoints.restore(jax.device_put(state, whole))
+        start = int(state.step)
+        log = logs.StageLog(name, directory / "metrics.jsonl", start, plan.num_steps)
+        pipeline = data.TrainPipeline(
+            splits["train"], plan.batch_size, seed=plan.seed, **plan.views
+        )
+        batches = pipeline.batches(start, plan.num_steps, sharding=split)
+        for step, batch in enumerate(batches, start + 1):
+            state, metrics = step_fn(state, batch)
+            if plan.is_due(step, plan.log_every):
+                log.train(step, metrics)
+                _check_finite(name, step, metrics)
+            if plan.is_due(step, plan.validate_every):
+                scores = validate(state.params)
+                best.update(scores["loss"], step, model, state.params)
+                log.validation(step, scores)
+            if plan.is_due(step, plan.checkpoint_every) or asked:
+                checkpoints.save(state)
+            log.advance()
+            if asked and step < plan.num_steps:
+                raise Stopped(f"Stopped after step {step} of {name}; state saved.")
+        log.close()
+    return best.weights
+
+
+def _check_finite(name: str, step: int, metrics: train.Metrics) -> None:
+    bad = [key for key, value in metrics.items() if not np.isfinite(value)]
+    if bad:
+        raise NotFinite(f"Step {step} of stage {name} gave no number for {bad}.")
+
+
+def make_validation(
+    plan: Plan, model: Ocloc, split: data.Scenes
+) -> Callable[[Any], dict[str, float]]:
+    """A function of the parameters: mean objective and scores of a split.
+
+    The objective is that of the end of the stage, whenever it is asked for.
+    """
+    final = schedules.coefficients(plan.coefficients, plan.num_steps)
+    step = jax.jit(train.make_eval_step(model, final, plan.objective))
+    labels = {"segment", "overlap"}
+    keys = ("image", *sorted(labels)) if labels <= set(split.keys) else ("image",)
+    num_views = plan.views["max_views"] if plan.views["stage"] == "multi" else 1
+    pipeline = data.EvalPipeline(split, plan.batch_size, keys=keys, num_views=num_views)
+
+    def validate(params: Any) -> dict[str, float]:
+        rows = []
+        for i, batch in enumerate(pipeline.batches()):
+            key = jax.random.fold_in(jax.random.key(plan.seed), i)
+            valid = np.asarray(batch.pop("valid"))
+            numbers = step(params, batch, key)
+            rows.append({k: np.asarray(v)[valid] for k, v in numbers.items()})
+        return {k: float(np.concatenate([r[k] for r in rows]).mean()) for k in rows[0]}
+
+    return validate
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Collects requests to stop, which the loop heeds after the present step."""
+    asked: list[int] = []
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {n: signal.signal(n, lambda s, _: asked.append(s)) for n in numbers}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,194 @@
+"""Training and validation steps: pure functions of a state and a batch."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import flax
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from ocloc_jax import data, losses, schedules
+from ocloc_jax.metrics.training import training_metrics
+from ocloc_jax.models import noise as noise_lib
+from ocloc_jax.models.ocloc import Ocloc, Outputs
+
+Metrics = dict[str, Float[Array, ""]]
+TrainStep = Callable[["TrainState", data.Batch], tuple["TrainState", Metrics]]
+EvalStep = Callable[[PyTree, data.Batch, PRNGKeyArray], dict[str, Array]]
+
+
+@flax.struct.dataclass
+class TrainState:
+    """All that is needed to resume the same run."""
+
+    step: Int[Array, ""]  # updates made so far
+    params: PyTree
+    opt_state: optax.OptState
+    key: PRNGKeyArray  # root key: folded with `step`, never split
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """What is optimised, apart from the schedule.
+
+    Attributes:
+      num_slots: K while training.
+      sigma_x: Standard deviation of the likelihood, for images in [0, 1].
+      alpha: Prior of the number of objects.
+    """
+
+    num_slots: int
+    sigma_x: float = 0.2
+    alpha: float = 4.5
+
+
+def make_optimizer(
+    learning_rate: dict[str, Any], clip_norm: float
+) -> optax.GradientTransformation:
+    """Clipping by global norm, then Adam with the schedule of the recipe.
+
+    On all parameters as one vector, which compiles and runs faster than one by one.
+    """
+    rate = schedules.learning_rate(**learning_rate)
+    clip = optax.clip_by_global_norm(clip_norm)
+    return optax.flatten(optax.chain(clip, optax.adam(rate)))
+
+
+def create_state(
+    params: PyTree, optimizer: optax.GradientTransformation, seed: int
+) -> TrainState:
+    """A state before its first update."""
+    return TrainState(
+        step=jnp.zeros((), jnp.int32),
+        params=params,
+        opt_state=optimizer.init(params),
+        key=jax.random.key(seed),
+    )
+
+
+def forward(
+    model: Ocloc,
+    params: PyTree,
+    images: Float[Array, "b m h w 3"],
+    key: PRNGKeyArray,
+    coefficients: schedules.Coefficients,
+    objective: Objective,
+) -> tuple[Float[Array, " b"], losses.Terms, Outputs]:
+    """The objective of every scene, its terms, and all outputs of the model."""
+    noise = noise_lib.draw(
+        key,
+        model.sizes,
+        batch=images.shape[:1],
+        num_views=images.shape[1],
+        num_slots=objective.num_slots,
+        image_size=images.shape[2:4],
+        shadows=model.shadows,
+    )
+    outputs = model.apply({"params": params}, images, noise, coefficients)
+    options = dict(sigma_x=objective.sigma_x, alpha=objective.alpha, mode=model.mode)
+    terms = losses.loss_terms(outputs, images, coefficients, **options)
+    return losses.weigh(terms, coefficients, model.mode), terms, outputs
+
+
+def make_train_step(
+    model: Ocloc,
+    optimizer: optax.GradientTransformation,
+    table: schedules.Table,
+    objective: Objective,
+) -> TrainStep:
+    """A function (state, batch) -> (state, metrics), to be jitted once per shape."""
+
+    def train_step(state: TrainState, batch: data.Batch) -> tuple[TrainState, Metrics]:
+        images = data.to_model_range(batch["image"])
+        coefficients = schedules.coefficients(table, state.step + 1)
+        key = jax.random.fold_in(state.key, state.step)
+
+        def loss_fn(params: PyTree) -> tuple[Array, Metrics]:
+            loss, terms, outputs = forward(
+                model, params, images, key, coefficients, objective
+            )
+            return loss.mean(), _means(terms) | health(outputs)
+
+        (loss, metrics), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
+        grads = hold_back(grads, coefficients.ratio_dec)
+        metrics |= {"loss": loss, "grad_norm": optax.tree.norm(grads)}
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        state = state.replace(step=state.step + 1, params=params, opt_state=opt_state)
+        return state, metrics
+
+    return train_step
+
+
+def hold_back(grads: PyTree, ratio: Float[Array, ""] | float) -> PyTree:
+    """Scales the gradients of the decoder and of the encoder's features."""
+
+    def scale(tree: PyTree) -> PyTree:
+        return jax.tree.map(lambda g: ratio * g, tree)
+
+    encoder = {
+        **grads["encoder"],
+        "feature_net": scale(grads["encoder"]["feature_net"]),
+    }
+    return {**grads, "encoder": encoder, "decoder": scale(grads["decoder"])}
+
+
+def health(outputs: Outputs) -> Metrics:
+    """Signs of collapse: what the background swallows, how many slots are in use."""
+    scene = outputs.scene
+    largest = scene.mask_obj.max(axis=(-4, -2, -1))  # over views and pixels
+    return {
+        "health/background_share": scene.mask_bck.mean(),
+        "health/slots_in_use": (largest > 0.5).sum(axis=-1).mean(dtype=jnp.float32),
+        "health/slots_present": outputs.latents.count.mean(),
+    }
+
+
+def make_eval_step(
+    model: Ocloc, coefficients: schedules.Coefficients, objective: Objective
+) -> EvalStep:
+    """A function (params, batch, key) -> numbers of every scene."""
+
+    def eval_step(
+        params: PyTree, batch: data.Batch, key: PRNGKeyArray
+    ) -> dict[str, Array]:
+        images = data.to_model_range(batch["image"])
+        loss, terms, outputs = forward(
+            model, params, images, key, coefficients, objective
+        )
+        numbers = {"loss": loss, **terms}
+        if "segment" in batch:
+            numbers |= _scores(outputs, images, batch)
+        return numbers
+
+    return eval_step
+
+
+def _scores(outputs: Outputs, images: Array, batch: data.Batch) -> dict[str, Array]:
+    scene = outputs.scene
+    arrays = dict(
+        mask_obj=scene.mask_obj,
+        mask_bck=scene.mask_bck,
+        recon=scene.recon,
+        image=images,
+        presence=outputs.latents.presence,
+        segment=batch["segment"],
+        overlap=batch["overlap"],
+    )
+    return jax.vmap(lambda scene: training_metrics(**scene))(arrays)
+
+
+def _means(terms: losses.Terms) -> Metrics:
+    return {name: value.mean() for name, value in terms.items()}
+
+
+def jit_data_parallel(step: TrainStep, split: NamedSharding) -> TrainStep:
+    """Compiles a step for a batch split over devices; the state is on all of them."""
+    whole = NamedSharding(split.mesh, PartitionSpec())
+    return jax.jit(
+        step, in_shardings=(whole, split), out_shardings=whole, donate_argnums=0
+    )
