@@ -218,7 +218,7 @@ def test_released_file_is_nowhere(tmp_path, fails, monkeypatch):
 
 def test_unknown_config(tmp_path, fails):
     line = fails("build", "multiview_gso", "--config", "raytraced_64")
-    assert "no config 'raytraced_64'; it has ['released']" in line
+    assert "no config 'raytraced_64'; it has ['released', 'blender_128'" in line
 
 
 def test_released_scenes_cannot_be_rescaled(tmp_path, fails):

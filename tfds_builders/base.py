@@ -10,7 +10,8 @@ import tensorflow_datasets as tfds
 
 from ocloc_jax import records
 from tfds_builders import download, parallel, raytraced, released, shards
-from tfds_builders.sources import SPLITS, Source, digest
+from tfds_builders.blender import source as blender
+from tfds_builders.sources import SPLITS, DataError, Source, digest
 
 HOME = "https://huggingface.co/datasets/jinyangyuan/ocloc-data"
 
@@ -29,6 +30,9 @@ class MultiviewBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     Attributes:
       FILENAME: Name of the released file.
       workers: Processes that build; 0 uses all cores when it is worth it.
+      meshes: Folder of meshes for Blender; None looks for `meshes` in `manual_dir`.
+      environments: Folder of environment maps for Blender; None likewise.
+      device: Where Blender renders, `cpu` or `gpu`.
     """
 
     VERSION = tfds.core.Version("1.0.0")
@@ -39,6 +43,9 @@ class MultiviewBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     )
     FILENAME = ""
     workers = 0
+    meshes: str | None = None
+    environments: str | None = None
+    device = "cpu"
 
     def __init__(self, *, file_format: Any = None, **kwargs: Any):
         """See `tfds.core.DatasetBuilder`; only array_record makes sense here."""
@@ -63,9 +70,36 @@ class MultiviewBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
             path = download.find_or_fetch(dl_manager, HOME, self.FILENAME)
             return released.open_splits(path, config.size, most)
         scene = {"size": config.size, "num_views": config.num_views, **config.scene}
-        return raytraced.make_splits(
-            config.num_scenes, config.num_objects, config.seed, **scene
+        scale = (config.num_scenes, config.num_objects, config.seed)
+        if config.kind == "blender":
+            self._find_inputs(download.manual_directory(dl_manager))
+            return blender.make_splits(*scale, self._blender_options(), **scene)
+        return raytraced.make_splits(*scale, **scene)
+
+    def _find_inputs(self, manual: pathlib.Path | None) -> None:
+        for name in ("meshes", "environments"):
+            if manual and not getattr(self, name) and (manual / name).is_dir():
+                setattr(self, name, str(manual / name))
+
+    def _blender_options(self) -> blender.Options:
+        config = self.builder_config
+        if config.needs_meshes and not self.meshes:
+            raise DataError(
+                f"config {config.name!r} renders meshes: pass their folder as --meshes"
+            )
+        return blender.Options(
+            self.meshes, self.environments, config.samples, self.device, config.up_axis
         )
+
+    def check_inputs(self) -> None:
+        """Refuses to pass a dataset off as one of other meshes than it was built of."""
+        if not (self.meshes or self.environments):
+            return
+        if self.info.metadata.get("inputs") != self._blender_options().inputs():
+            raise DataError(
+                f"{self.data_dir} was built of other --meshes or --environments; "
+                "remove it or choose another --data_dir"
+            )
 
     def _download_and_prepare(self, dl_manager, download_config) -> None:
         """Builds on all cores and restartably, or by Beam if options for it are given.
@@ -152,6 +186,8 @@ class MultiviewBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
             keys={s: _stored_keys(notes[s]) for s in notes},
             fingerprint=digest(examples),
         )
+        if self.builder_config and self.builder_config.kind == "blender":
+            self.info.metadata.update(inputs=self._blender_options().inputs())
 
     def _post_download_and_prepare_hook(self) -> None:
         shutil.rmtree(self.work_path, ignore_errors=True)

@@ -32,9 +32,18 @@ def add_build(parser: argparse.ArgumentParser) -> None:
     scale.add_argument(
         "--scene", type=_fields, metavar="FIELD=VALUE,...", help="fields of SceneSpec"
     )
+    _add_blender(parser.add_argument_group("configs blender_*"))
     parser.add_argument(
         "--beam", metavar="OPTIONS", help="Apache Beam, such as runner=DirectRunner"
     )
+
+
+def _add_blender(group: Any) -> None:
+    group.add_argument("--meshes", help="folder of .obj, .glb or .gltf files")
+    group.add_argument("--environments", help="folder of .hdr, .exr, .png panoramas")
+    group.add_argument("--samples", type=int, help="paths of light for each pixel")
+    group.add_argument("--device", choices=("cpu", "gpu"))
+    group.add_argument("--up_axis", choices=("y", "z"), help="of .obj files")
 
 
 def _add_data_dir(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +82,7 @@ def build(options: argparse.Namespace) -> int:
     """Builds a dataset, or goes on with a build that was stopped."""
     builder = make_builder(options)
     if builder.is_prepared():
+        builder.check_inputs()
         shutil.rmtree(builder.work_path, ignore_errors=True)  # Killed at the very end.
         print(f"already built: {builder.data_dir}")
         return 0
@@ -98,10 +108,16 @@ def make_builder(options: argparse.Namespace) -> Any:
     if chosen not in known:
         raise DataError(f"{name} has no config {chosen!r}; it has {list(known)}")
     keys = ("size", "num_views", "num_scenes", "num_objects", "seed", "scene")
+    keys += ("samples", "up_axis")
     changes = {key: getattr(options, key) for key in keys}
     config = configs.customise(known[chosen], **changes)
     builder = module.Builder(config=config, data_dir=_writable(options.data_dir))
-    builder.workers = options.workers
+    # Several Blenders would only fight for the memory of one GPU.
+    builder.workers = options.workers or int(options.device == "gpu")
+    for key in ("meshes", "environments", "device"):
+        if (value := getattr(options, key)) is not None:
+            configs.check_blender(config, [key])
+            setattr(builder, key, value)
     return builder
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import tensorflow_datasets as tfds
@@ -24,14 +24,17 @@ class MultiviewConfig(tfds.core.BuilderConfig):
     """One way to obtain the scenes, and at what scale.
 
     Attributes:
-      kind: `released` reads the authors' file, `raytraced` renders.
+      kind: `released` reads the authors' file, `raytraced` and `blender` render.
       size: Height and width of the views.
       num_views: Views of each scene.
       num_scenes: Scenes of each split.
       num_objects: Smallest and largest number of objects in each split; the
         largest is the index of the background.
-      seed: Seed of the whole dataset (`raytraced`).
-      scene: Further fields of `ocloc_jax.scenes.SceneSpec` (`raytraced`).
+      seed: Seed of the whole dataset (if rendered).
+      scene: Further fields of `ocloc_jax.scenes.SceneSpec` (if rendered).
+      needs_meshes: Whether there is nothing to render without meshes (`blender`).
+      samples: Paths that Cycles follows for each pixel (`blender`).
+      up_axis: Vertical axis of .obj files, `y` or `z` (`blender`).
     """
 
     kind: str = "released"
@@ -43,6 +46,9 @@ class MultiviewConfig(tfds.core.BuilderConfig):
     )
     seed: int = 0
     scene: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    needs_meshes: bool = False
+    samples: int = 32
+    up_axis: str = "y"
 
 
 def released(num_views: int) -> MultiviewConfig:
@@ -82,6 +88,31 @@ def raytraced() -> list[MultiviewConfig]:
     ]
 
 
+def blender(
+    num_views: int, needs_meshes: bool = True, up_axis: str = "y"
+) -> list[MultiviewConfig]:
+    """Returns the configs that Blender renders, the paper's scale first."""
+    given = "meshes" if needs_meshes else "meshes, or of CLEVR's primitives"
+    shared = {"kind": "blender", "needs_meshes": needs_meshes, "up_axis": up_axis}
+    return [
+        MultiviewConfig(
+            name="blender_128",
+            num_views=num_views,
+            description=f"Rendered by Blender of a folder of {given}.",
+            **shared,
+        ),
+        MultiviewConfig(
+            name="blender_tiny",
+            size=32,
+            num_views=2,
+            num_scenes={"train": 2, "validation": 1, "test": 1, "test_general": 1},
+            samples=4,
+            description="A few scenes of 2 views of 32x32 by Blender, for tests.",
+            **shared,
+        ),
+    ]
+
+
 def customise(config: MultiviewConfig, **changes: Any) -> MultiviewConfig:
     """Returns the config with other values, and a name that tells them.
 
@@ -94,11 +125,7 @@ def customise(config: MultiviewConfig, **changes: Any) -> MultiviewConfig:
       DataError: A change makes no sense for this kind of config.
     """
     changes = {key: value for key, value in changes.items() if value is not None}
-    fixed = {"num_views", "num_scenes", "seed", "scene"} & set(changes)
-    if config.kind == "released" and fixed:
-        raise DataError(
-            f"config {config.name!r} reads a file: {sorted(fixed)} cannot be chosen"
-        )
+    _check_kind(config, set(changes))
     for key in ("num_scenes", "num_objects", "scene"):
         if key in changes:
             changes[key] = {**getattr(config, key), **changes[key]}
@@ -108,6 +135,24 @@ def customise(config: MultiviewConfig, **changes: Any) -> MultiviewConfig:
         return config
     words = [config.name, *(_word(config, key, changed[key]) for key in changed)]
     return dataclasses.replace(config, name="_".join(words), **changed)
+
+
+def _check_kind(config: MultiviewConfig, changed: set[str]) -> None:
+    fixed = {"num_views", "num_scenes", "seed", "scene"} & changed
+    if config.kind == "released" and fixed:
+        raise DataError(
+            f"config {config.name!r} reads a file: {sorted(fixed)} cannot be chosen"
+        )
+    check_blender(config, {"samples", "up_axis"} & changed)
+
+
+def check_blender(config: MultiviewConfig, options: Collection[str]) -> None:
+    """Refuses options of Blender for configs that do without it."""
+    if options and config.kind != "blender":
+        raise DataError(
+            f"config {config.name!r} does not use Blender: {sorted(options)} cannot be "
+            "chosen; take --config blender_128"
+        )
 
 
 def _check(changed: Mapping[str, Any]) -> None:

@@ -25,15 +25,20 @@ def find_or_fetch(dl_manager: Any, home: str, filename: str) -> pathlib.Path:
     Raises:
       DataError: The file is in neither and cannot be fetched.
     """
-    try:
-        manual = pathlib.Path(dl_manager.manual_dir)
-    except AssertionError:  # TFDS asserts that the directory exists.
-        manual = None
+    manual = manual_directory(dl_manager)
     fetched = pathlib.Path(dl_manager.download_dir) / filename
     for path in (manual and manual / filename, fetched):
         if path and path.exists():
             return path
     return fetch(f"{home}/resolve/main/{filename}", fetched)
+
+
+def manual_directory(dl_manager: Any) -> pathlib.Path | None:
+    """Returns `manual_dir` if there is one."""
+    try:
+        return pathlib.Path(dl_manager.manual_dir)
+    except AssertionError:  # TFDS asserts that the directory exists.
+        return None
 
 
 def fetch(url: str, path: pathlib.Path) -> pathlib.Path:

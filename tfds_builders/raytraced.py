@@ -12,7 +12,7 @@ from tfds_builders.sources import SPLITS, DataError, Scene
 
 # Splits draw from far apart ranges of scene indices, so that no scene is in two of
 # them and a split keeps its scenes when another one grows.
-_SPLIT_STRIDE = 1 << 24
+SPLIT_STRIDE = 1 << 24
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,7 @@ class RaytracedSplit:
 
     def identity(self) -> Mapping[str, Any]:
         """The specification, and the code that renders it."""
-        return dataclasses.asdict(self) | {"code": _code_digest()}
+        return dataclasses.asdict(self) | {"code": code_digest()}
 
 
 def make_splits(
@@ -60,12 +60,12 @@ def make_splits(
       seed: Seed of the whole dataset.
       **spec: Other fields of `ocloc_jax.scenes.SceneSpec`.
     """
-    _check(num_scenes, seed)
+    check(num_scenes, seed)
     return {
         split: RaytracedSplit(
-            _make_spec(*num_objects[split], spec),
+            make_spec(*num_objects[split], spec),
             seed,
-            SPLITS.index(split) * _SPLIT_STRIDE,
+            SPLITS.index(split) * SPLIT_STRIDE,
             count,
         )
         for split, count in num_scenes.items()
@@ -73,12 +73,13 @@ def make_splits(
     }
 
 
-def _check(num_scenes: Mapping[str, int], seed: int) -> None:
+def check(num_scenes: Mapping[str, int], seed: int) -> None:
+    """Refuses unknown splits, no scenes at all and negative seeds."""
     for split, count in num_scenes.items():
-        if split not in SPLITS or not 0 <= count <= _SPLIT_STRIDE:
+        if split not in SPLITS or not 0 <= count <= SPLIT_STRIDE:
             raise DataError(
                 f"num_scenes: {split}={count}; splits are {list(SPLITS)}, counts lie "
-                f"in 0..{_SPLIT_STRIDE}"
+                f"in 0..{SPLIT_STRIDE}"
             )
     if not any(num_scenes.values()):
         raise DataError("num_scenes: no split has a scene")
@@ -86,7 +87,8 @@ def _check(num_scenes: Mapping[str, int], seed: int) -> None:
         raise DataError(f"seed: {seed} is negative; use 0 or more")
 
 
-def _make_spec(least: int, most: int, fields: Mapping[str, Any]) -> Any:
+def make_spec(least: int, most: int, fields: Mapping[str, Any]) -> Any:
+    """Returns the `SceneSpec` of a split; explains values that are out of range."""
     from ocloc_jax import scenes
 
     if not 0 <= least <= most <= 254:
@@ -103,7 +105,7 @@ def _make_spec(least: int, most: int, fields: Mapping[str, Any]) -> Any:
 
 
 @functools.cache
-def _code_digest() -> str:
+def code_digest() -> str:
     """SHA-256 of the ray tracer, so that a restart never mixes two versions of it."""
     from ocloc_jax import scenes
 

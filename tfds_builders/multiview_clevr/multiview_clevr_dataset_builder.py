@@ -7,4 +7,8 @@ class Builder(base.MultiviewBuilder):
     """One example is one scene; see `README.md` in this directory."""
 
     FILENAME = "clevr.h5"
-    BUILDER_CONFIGS = [configs.released(num_views=60), *configs.raytraced()]
+    BUILDER_CONFIGS = [
+        configs.released(num_views=60),
+        *configs.raytraced(),
+        *configs.blender(num_views=60, needs_meshes=False),
+    ]

@@ -7,4 +7,7 @@ class Builder(base.MultiviewBuilder):
     """One example is one scene; see `README.md` in this directory."""
 
     FILENAME = "shapenet.h5"
-    BUILDER_CONFIGS = [configs.released(num_views=12)]
+    BUILDER_CONFIGS = [
+        configs.released(num_views=12),
+        *configs.blender(num_views=12),
+    ]
