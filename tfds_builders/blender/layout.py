@@ -1,5 +1,6 @@
 """What stands where in a scene: the ray tracer's sampling, and a choice of files."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -31,9 +32,11 @@ def plan(
       meshes: Files to choose from; none stands for CLEVR's primitives.
       environments: Panoramas to choose from; none stands for lamps and a grey ground.
     """
-    objects, lamps, cameras, poses = jax.device_get(
-        _sample(spec, np.uint32(seed), np.uint32(index))
-    )
+    # The size of pictures does not change the layout: compile once for all sizes.
+    plain = dataclasses.replace(spec, size=1, num_views=1, samples=1)
+    key, objects, lamps = _sample(plain, np.uint32(seed), np.uint32(index))
+    views = _sample_views(plain, key, np.arange(spec.num_views, dtype=np.int32))
+    objects, lamps, (cameras, poses) = jax.device_get((objects, lamps, views))
     rng = np.random.default_rng([seed, index])
     count = int(objects.present.sum())
     turn, noise = rng.uniform(0, 2 * np.pi), int(rng.integers(1 << 30))
@@ -68,15 +71,17 @@ def _object(objects: Any, i: int) -> dict[str, Any]:
 @functools.partial(jax.jit, static_argnums=0)
 def _sample(spec: SceneSpec, seed: jax.Array, index: jax.Array) -> tuple:
     key, scene = renderer.sample_scene(spec, seed, index)
-    views = jnp.arange(spec.num_views, dtype=jnp.int32)
+    lamps = [
+        jnp.stack([*lamp.toward, jnp.float32(lamp.strength)])
+        for lamp in lights.make_lights(scene.light_jitter)
+    ]
+    return key, scene.objects, jnp.stack(lamps)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _sample_views(spec: SceneSpec, key: jax.Array, views: jax.Array) -> tuple:
     cameras = jax.vmap(lambda view: camera.sample_camera(spec, key, view))(views)
-    lamps = jnp.stack(
-        [
-            jnp.stack([*lamp.toward, jnp.float32(lamp.strength)])
-            for lamp in lights.make_lights(scene.light_jitter)
-        ]
-    )
-    return scene.objects, lamps, cameras, jax.vmap(_pose)(cameras)
+    return cameras, jax.vmap(_pose)(cameras)
 
 
 def _pose(view: jax.Array) -> jax.Array:
