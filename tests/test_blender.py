@@ -4,9 +4,12 @@ import functools
 import importlib.util
 import json
 import os
+import pathlib
 import shutil
 import stat
+import subprocess
 import sys
+import time
 
 import blender_data
 import numpy as np
@@ -367,3 +370,37 @@ def test_death_of_blender_is_reported_and_survived():
     running._process.kill()
     with pytest.raises(DataError, match="Blender died of these meshes: m.obj"):
         running.render({"meshes": ["m.obj", "m.obj"]})
+
+
+@needs_blender
+def test_blender_ends_with_a_killed_build():
+    """Neither the process nor its files outlive the process that started it."""
+    code = (
+        "from tfds_builders.blender import process; process.version()\n"
+        "print(process._running._process.pid, process._running._folder.name)\n"
+        "import sys; sys.stdout.flush(); sys.stdin.read()"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    child, folder = parent.stdout.readline().split()
+    assert pathlib.Path(folder).exists()
+    parent.kill()
+    parent.communicate()
+    deadline = time.monotonic() + 20
+    while pathlib.Path(folder).exists() or is_running(int(child)):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def is_running(number):
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    # A process that nobody has asked about its end counts as ended.
+    status = pathlib.Path(f"/proc/{number}/stat")
+    return not status.exists() or status.read_text().rsplit(")")[1].split()[0] != "Z"

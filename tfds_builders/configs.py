@@ -47,7 +47,7 @@ class MultiviewConfig(tfds.core.BuilderConfig):
     seed: int = 0
     scene: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     needs_meshes: bool = False
-    samples: int = 32
+    samples: int = 64
     up_axis: str = "y"
 
 

@@ -35,15 +35,18 @@ class Blender:
 
     def __init__(self, python: str):
         """Starts Blender with the Python that has `bpy`."""
-        self._folder = tempfile.TemporaryDirectory(prefix="blender_scenes_")
+        self._folder = tempfile.TemporaryDirectory(prefix="blender_")
         self._log = pathlib.Path(self._folder.name) / "log.txt"
+        # What Blender writes by itself goes away with the folder.
+        folders = dict.fromkeys(("TMPDIR", "TMP", "TEMP"), self._folder.name)
         try:
             with self._log.open("w") as log:
                 self._process = subprocess.Popen(
-                    [python, str(_WORKER)],
+                    [python, str(_WORKER), self._folder.name],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
+                    env={**os.environ, **folders},
                     text=True,
                 )
         except OSError as error:
@@ -61,7 +64,7 @@ class Blender:
         """Renders the scene of `layout.plan`, with the settings that worker needs."""
         output = pathlib.Path(self._folder.name) / "scene.npz"
         with contextlib.suppress(BrokenPipeError):  # The log says why.
-            self._process.stdin.write(json.dumps({**job, "output": str(output)}) + "\n")
+            self._process.stdin.write(json.dumps(job) + "\n")
             self._process.stdin.flush()
         answer = self._read("Blender died of these meshes: " + _list(job["meshes"]))
         if "error" in answer:

@@ -33,7 +33,7 @@ class Options:
 
     meshes: str | None = None
     environments: str | None = None
-    samples: int = 32
+    samples: int = 64
     device: str = "cpu"
     up_axis: str = "y"
 

@@ -4,22 +4,26 @@ A script, not a module to import: it is started by path with whatever Python has
 which may lack everything else.
 """
 
-import contextlib
-import ctypes
 import json
 import os
 import pathlib
+import shutil
 import signal
 import sys
-import tempfile
+import threading
+import time
 import traceback
 from collections.abc import Mapping
 from typing import Any, TextIO
 
 
-def main() -> None:
-    """Answers every line of standard input by one line on standard output."""
-    _die_with_parent()
+def main(folder: str) -> None:
+    """Answers every line of standard input by one line on standard output.
+
+    Args:
+      folder: Belongs to this process; arrays are left there as `scene.npz`.
+    """
+    _watch_parent(folder)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # Blender's own chatter goes where it cannot be taken for answers.
     # At the end of the path, so that packages of another Python never come first.
@@ -30,15 +34,23 @@ def main() -> None:
         _answer(answers, {"missing": " ".join(str(error).split())})
         return
     _answer(answers, {"blender": bpy.app.version_string})
-    with tempfile.TemporaryDirectory(prefix="blender_") as folder:
-        for line in sys.stdin:
-            _answer(answers, _try(json.loads(line), folder))
+    for line in sys.stdin:
+        _answer(answers, _try(json.loads(line), folder))
+    shutil.rmtree(folder, ignore_errors=True)  # The parent ended without a word.
 
 
-def _die_with_parent() -> None:
+def _watch_parent(folder: str) -> None:
+    """Ends Blender when a killed build can no longer tell it to."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent decides.
-    with contextlib.suppress(AttributeError, OSError):  # Only Linux knows how.
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _answer(answers: TextIO, answer: Mapping[str, Any]) -> None:
@@ -57,7 +69,7 @@ def _try(job: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
 
 def render(job: Mapping[str, Any], folder: str) -> None:
-    """Renders one scene into the .npz file `job["output"]`."""
+    """Renders one scene into `scene.npz` in a folder."""
     import bpy
     import numpy as np
 
@@ -78,8 +90,8 @@ def render(job: Mapping[str, Any], folder: str) -> None:
     visible, complete = renderer.labels(poses, side, things, ground)
     centre = np.array([thing.centre() for thing in things]).reshape(-1, 3)
     arrays = {"image": image, "visible": visible, "complete": complete}
-    np.savez(job["output"], centre=centre, **arrays)
+    np.savez(pathlib.Path(folder) / "scene.npz", centre=centre, **arrays)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])
