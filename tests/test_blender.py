@@ -193,6 +193,9 @@ def test_missing_and_broken_files_are_named(tmp_path, fails):
     (tmp_path / "a" / "b").mkdir(parents=True)
     line = fails(*config, "--meshes", tmp_path / "a")
     assert f"no .obj, .glb, .gltf file in {tmp_path / 'a'} or below" in line
+    (tmp_path / "manual" / "meshes").mkdir(parents=True)
+    line = fails(*config, "--manual_dir", tmp_path / "manual")
+    assert f"file in {tmp_path / 'manual' / 'meshes'} or below" in line
     cut = tmp_path / "a" / "b" / "cut.glb"
     blender_data.write_glb(cut, *blender_data.box_mesh())
     cut.write_bytes(cut.read_bytes()[:-1])

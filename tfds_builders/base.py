@@ -39,7 +39,8 @@ class MultiviewBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     RELEASE_NOTES = {"1.0.0": "First version."}
     MANUAL_DOWNLOAD_INSTRUCTIONS = (
         "Only for the config `released`, and only if this machine has no network: "
-        f"put the .h5 file of the dataset from {HOME} into the manual directory."
+        f"put the .h5 file of the dataset from {HOME} into the manual directory. For "
+        "the configs `blender_*`: folders `meshes` and, if you like, `environments`."
     )
     FILENAME = ""
     workers = 0
