@@ -104,11 +104,14 @@ def make_spec(least: int, most: int, fields: Mapping[str, Any]) -> Any:
         raise DataError(f"scene: {cause}; fields are {known}") from error
 
 
-@functools.cache
 def code_digest() -> str:
     """SHA-256 of the ray tracer, so that a restart never mixes two versions of it."""
     from ocloc_jax import scenes
 
-    path = pathlib.Path(inspect.getfile(scenes))
+    return _digest_of(pathlib.Path(inspect.getfile(scenes)))
+
+
+@functools.cache
+def _digest_of(path: pathlib.Path) -> str:
     files = sorted(path.parent.rglob("*.py")) if path.stem == "__init__" else [path]
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
