@@ -10,6 +10,7 @@ import dataclasses
 
 import ml_collections
 
+from ocloc_jax import recipes
 from ocloc_jax.models import sizes
 
 STEPS = 2250
@@ -83,18 +84,19 @@ def small_sizes() -> sizes.ModelSizes:
 
 
 def schedule(steps: int) -> dict:
-    """Anneals less than the published recipe, and lets shadows in late."""
-    half, late = max(2, steps // 2), max(2, 6 * steps // 10)
+    """The published recipe, squeezed, with less annealing and shadows let in late."""
 
-    def line(*knots: tuple[int, float], scale: str = "linear") -> dict:
+    def line(*knots: tuple[float, float], scale: str = "linear") -> dict:
         at, values = zip(*knots, strict=True)
-        return dict(steps=at, values=values, scale=scale)
+        whole = tuple(max(i + 1, round(share * steps)) for i, share in enumerate(at))
+        return dict(steps=whole, values=values, scale=scale)
 
-    return dict(
-        temp_pres=line((1, 2.0), (steps, 1.0), scale="log"),
-        temp_shp=line((1, 2.0), (steps, 1.0), scale="log"),
-        ratio_stick_breaking=line((1, 0.5), (steps, 1.0)),
-        ratio_imp_sdw=line((late, 1.0), (steps, 0.0)),
-        ratio_mixture=line((half, 0.01), (steps, 1.0)),
-        sched_kld=line((1, 0.0), (half, 1.0)),
+    table = recipes.coefficients("blender", "single", steps)
+    return table | dict(
+        temp_pres=line((0, 2.0), (1, 1.0), scale="log"),
+        temp_shp=line((0, 2.0), (1, 1.0), scale="log"),
+        noise_min=line((0, 0.0)),
+        noise_max=line((0, 0.0)),
+        ratio_stick_breaking=line((0, 0.5), (1, 1.0)),
+        ratio_imp_sdw=line((0.6, 1.0), (1, 0.0)),
     )

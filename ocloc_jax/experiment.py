@@ -47,14 +47,18 @@ def run(config: Config, workdir: pathlib.Path) -> pathlib.Path:
     claim(workdir, config)
     model = make_model(config)
     splits = {split: load_scenes(config, split) for split in ("train", "validation")}
-    params, best = initial_params(config, model), None
     # A ConfigDict keeps its keys in alphabetical order.
-    for name in (stage for stage in STAGES if stage in config.stages):
-        plan = make_plan(config, config.stages[name])
+    names = [stage for stage in STAGES if stage in config.stages]
+    plans = {name: make_plan(config, config.stages[name]) for name in names}
+    for plan in plans.values():
+        loop.make_pipelines(plan, splits)  # so that the last stage's faults show now
+    params, best = initial_params(config, model), None
+    for name, plan in plans.items():
         best = loop.run_stage(name, plan, model, params, splits, workdir / name)
         _, params = weights.load(best)
     if "test" in config.data.get("num_scenes", ()):
-        report.write(best, load_scenes(config, "test"), workdir, config.report)
+        options = config.report.to_dict()
+        report.write(best, load_scenes(config, "test"), workdir, options)
     return best
 
 
@@ -90,7 +94,7 @@ def initial_params(config: Config, model: Ocloc) -> Any:
 def check(config: Config) -> None:
     """Stops before any work at values that cannot be meant."""
     for name, stage in config.stages.items():
-        schedules.check_table(stage.coefficients)
+        schedules.check_table(stage.coefficients.to_dict())
         if stage.batch_size % jax.device_count():
             raise ValueError(
                 f"stages.{name}.batch_size is {stage.batch_size}, which cannot be "

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree, UInt8
 
 from ocloc_jax import data
 from ocloc_jax.models import compose, latents
@@ -55,11 +55,14 @@ def predictions(
     pipeline = data.EvalPipeline(scenes, batch_size, keys=keys, num_views=num_views)
 
     @jax.jit
-    def step(batch: data.Batch, key: PRNGKeyArray) -> tuple[Latents, Scene]:
-        return infer(model, params, data.to_model_range(batch["image"]), key, num_slots)
+    def step(
+        params: PyTree, images: UInt8[Array, "b m h w 3"], key: PRNGKeyArray
+    ) -> tuple[Latents, Scene]:
+        return infer(model, params, data.to_model_range(images), key, num_slots)
 
     for i, batch in enumerate(pipeline.batches()):
-        found, scene = step(batch, jax.random.fold_in(jax.random.key(seed), i))
+        key = jax.random.fold_in(jax.random.key(seed), i)
+        found, scene = step(params, batch["image"], key)
         for row in np.flatnonzero(np.asarray(batch["valid"])):
             true = {key: np.asarray(batch[key][row]) for key in keys}
             yield {**true, **_prediction(found, scene, int(row))}

@@ -64,7 +64,8 @@ def run_stage(
     step_fn = train.make_train_step(model, optimizer, plan.coefficients, plan.objective)
     split = data.data_sharding()
     step_fn = train.jit_data_parallel(step_fn, split)
-    validate = make_validation(plan, model, splits["validation"])
+    pipeline, validation = make_pipelines(plan, splits)
+    validate = make_validation(plan, model, validation)
     directory.mkdir(parents=True, exist_ok=True)
     best = Best(directory)
     with Checkpoints(directory / "checkpoints") as checkpoints, _signals() as asked:
@@ -74,9 +75,6 @@ def run_stage(
         state = checkpoints.restore(jax.device_put(state, whole))
         start = int(state.step)
         log = logs.StageLog(name, directory / "metrics.jsonl", start, plan.num_steps)
-        pipeline = data.TrainPipeline(
-            splits["train"], plan.batch_size, seed=plan.seed, **plan.views
-        )
         batches = pipeline.batches(start, plan.num_steps, sharding=split)
         for step, batch in enumerate(batches, start + 1):
             state, metrics = step_fn(state, batch)
@@ -102,8 +100,22 @@ def _check_finite(name: str, step: int, metrics: train.Metrics) -> None:
         raise NotFinite(f"Step {step} of stage {name} gave no number for {bad}.")
 
 
+def make_pipelines(
+    plan: Plan, splits: Splits
+) -> tuple[data.TrainPipeline, data.EvalPipeline]:
+    """Batches for training and validation; impossible plans fail here."""
+    train_split, split = splits["train"], splits["validation"]
+    labels = {"segment", "overlap"}
+    keys = ("image", *sorted(labels)) if labels <= set(split.keys) else ("image",)
+    num_views = plan.views["max_views"] if plan.views["stage"] == "multi" else 1
+    return (
+        data.TrainPipeline(train_split, plan.batch_size, seed=plan.seed, **plan.views),
+        data.EvalPipeline(split, plan.batch_size, keys=keys, num_views=num_views),
+    )
+
+
 def make_validation(
-    plan: Plan, model: Ocloc, split: data.Scenes
+    plan: Plan, model: Ocloc, pipeline: data.EvalPipeline
 ) -> Callable[[Any], dict[str, float]]:
     """A function of the parameters: mean objective and scores of a split.
 
@@ -111,10 +123,6 @@ def make_validation(
     """
     final = schedules.coefficients(plan.coefficients, plan.num_steps)
     step = jax.jit(train.make_eval_step(model, final, plan.objective))
-    labels = {"segment", "overlap"}
-    keys = ("image", *sorted(labels)) if labels <= set(split.keys) else ("image",)
-    num_views = plan.views["max_views"] if plan.views["stage"] == "multi" else 1
-    pipeline = data.EvalPipeline(split, plan.batch_size, keys=keys, num_views=num_views)
 
     def validate(params: Any) -> dict[str, float]:
         rows = []

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ocloc_jax import data, losses, schedules
 from ocloc_jax.metrics.training import training_metrics
@@ -23,12 +23,15 @@ EvalStep = Callable[[PyTree, data.Batch, PRNGKeyArray], dict[str, Array]]
 
 @flax.struct.dataclass
 class TrainState:
-    """All that is needed to resume the same run."""
+    """All that is needed to resume the same run.
 
-    step: Int[Array, ""]  # updates made so far
-    params: PyTree
-    opt_state: optax.OptState
-    key: PRNGKeyArray  # root key: folded with `step`, never split
+    Fields are not checked: Orbax rebuilds the structure around placeholders.
+    """
+
+    step: Any  # int32, updates made so far
+    params: Any
+    opt_state: Any
+    key: Any  # root key: folded with `step`, never split
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,6 +5,7 @@ import json
 import pathlib
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import safetensors
 import safetensors.numpy
@@ -44,7 +45,7 @@ def load(path: str | pathlib.Path) -> tuple[Ocloc, Any]:
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
-            flat = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            flat = {key: jnp.asarray(file.get_tensor(key)) for key in file.keys()}
     except (OSError, safetensors.SafetensorError) as error:
         raise ValueError(f"{path}: not a readable safetensors file: {error}") from error
     if metadata.get("format") != FORMAT:
