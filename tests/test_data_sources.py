@@ -8,7 +8,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from ocloc_jax import data
+from ocloc_jax import data, records
 
 NUM_SCENES, NUM_VIEWS, SIZE = 11, 10, 8
 
@@ -108,7 +108,6 @@ def build(directory: pathlib.Path, scenes: list[dict]) -> None:
     """Writes scenes as the builders do."""
     import tensorflow_datasets as tfds
 
-    records = pytest.importorskip("ocloc_jax.records")
     directory.mkdir(parents=True)
     identity = tfds.core.dataset_info.DatasetIdentity(
         name="toy", version="1.0.0", data_dir=str(directory), module_name=""

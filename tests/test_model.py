@@ -154,15 +154,19 @@ def test_remat_changes_no_gradient():
     jax.tree.map(lambda a, b: assert_close(a, b, atol=1e-3), *gradients)
 
 
-def test_every_parameter_gets_a_gradient():
+def test_every_parameter_gets_a_finite_gradient():
     model = small.model()
-    params = small.params(model)
-    gradient = jax.jit(
-        jax.grad(lambda p: objective(model, p, small.images(), small.noise()).mean())
-    )(params)
-    for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
-        assert np.isfinite(leaf).all(), path
-        assert np.abs(leaf).max() > 0, path
+    params, images, noise = small.params(model), small.images(), small.noise()
+
+    @jax.jit
+    def gradient(coefficients):
+        args = images, noise, coefficients
+        return jax.grad(lambda p: objective(model, p, *args).mean())(params)
+
+    for coefficients in (ANNEALED, Coefficients()):
+        for path, leaf in jax.tree_util.tree_leaves_with_path(gradient(coefficients)):
+            assert np.isfinite(leaf).all(), path
+            assert np.abs(leaf).max() > 0, path
 
 
 def test_without_shadows_is_a_switch():

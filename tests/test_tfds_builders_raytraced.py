@@ -3,12 +3,10 @@
 import pathlib
 
 import numpy as np
-import pytest
 import tensorflow_datasets as tfds
 
+from ocloc_jax import scenes
 from tfds_builders import __main__ as command_line
-
-scenes = pytest.importorskip("ocloc_jax.scenes")
 
 
 def test_stored_scene_is_the_rendered_one(tmp_path):

@@ -54,24 +54,10 @@ class Options:
 
 
 @dataclasses.dataclass(frozen=True)
-class BlenderSplit:
-    """Scenes `first, first + 1, ...` of a seed; see `sources.Source`."""
+class BlenderSplit(raytraced.RaytracedSplit):
+    """The ray tracer's scenes, with other objects and rendered by Blender."""
 
-    spec: Any  # ocloc_jax.scenes.SceneSpec
-    seed: int
-    first: int
-    num_scenes: int
     options: Options
-
-    @property
-    def num_views(self) -> int:
-        """Views of every scene."""
-        return self.spec.num_views
-
-    @property
-    def max_objects(self) -> int:
-        """Index of the background in `segment`."""
-        return self.spec.max_objects
 
     def scene(self, index: int) -> tuple[str, Scene]:
         """Renders one scene."""
