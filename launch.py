@@ -16,8 +16,13 @@ flags.mark_flag_as_required("config")
 def main(_: list[str]) -> None:
     """Runs the experiment and prints where its weights are."""
     # After the flags, so that --help does not wait for JAX.
+    import jax
+
     from ocloc_jax import experiment, loop
 
+    if not jax.config.jax_compilation_cache_dir:  # nor JAX_COMPILATION_CACHE_DIR
+        cache = pathlib.Path.home() / ".cache" / "ocloc_jax"
+        jax.config.update("jax_compilation_cache_dir", str(cache))
     if not flags.FLAGS["verbosity"].present:
         logging.set_verbosity(logging.WARNING)  # Orbax tells of every file it writes
     workdir = pathlib.Path(_WORKDIR.value or _new_workdir())

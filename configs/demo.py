@@ -2,8 +2,8 @@
 
 python launch.py --config=configs/demo.py --workdir=runs/demo
 
-Trains the single-view stage only. Its schedule is ours, not the paper's: on so few
-steps the published one has not begun to separate objects (see docs/results.md).
+Trains the single-view stage only. Its schedule is ours, not the paper's, and it is a
+beginning: it learns colours and places roughly, not yet a clean decomposition.
 """
 
 import dataclasses

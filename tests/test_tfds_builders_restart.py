@@ -94,8 +94,9 @@ def test_orphaned_workers_end_with_their_parent(tmp_path):
 
 def test_interrupted_build_stops_soon_and_says_so(tmp_path):
     """Control-C reaches the whole process group, as in a terminal."""
-    process = _start(tmp_path, 0.05, 2, stderr=subprocess.PIPE, start_new_session=True)
-    _wait(lambda: _progress(tmp_path) > 20_000)
+    # Slow scenes, so that the build is at work whenever this process gets its turn.
+    process = _start(tmp_path, 0.5, 2, stderr=subprocess.PIPE, start_new_session=True)
+    _wait(lambda: _progress(tmp_path) > 0)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130

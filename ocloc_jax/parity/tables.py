@@ -40,14 +40,16 @@ def compare_schedules(arrays: Arrays) -> Iterator[Row]:
         rate = schedules.learning_rate(**options)
         key = f"{recipe}/lr_used_at_step"
         # The first update has made none before it.
-        ours = np.array([rate(step - 1) for step in steps])
+        ours = np.array([rate(int(step) - 1) for step in steps])
         yield _row(key, ours, arrays[key], options["base"])
 
 
 def _all_coefficients(table: recipes.Table, steps: np.ndarray) -> dict[str, Any]:
-    evaluate = jax.vmap(lambda step: schedules.coefficients(table, step))
-    found = evaluate(steps.astype(np.int32))
-    values = {name: np.asarray(getattr(found, name)) for name in table}
+    def at(step: Any) -> dict[str, Any]:
+        return {k: schedules.interpolate(**v, step=step) for k, v in table.items()}
+
+    found = jax.vmap(at)(steps.astype(np.int32))
+    values = {name: np.asarray(value) for name, value in found.items()}
     kl = {name: w * values["sched_kld"] for name, w in _KL_WEIGHTS.items()}
     return {"nll": np.ones(len(steps)), **kl, **values}
 
