@@ -29,7 +29,7 @@ def main(_: list[str]) -> None:
     print(f"workdir: {workdir}", flush=True)
     try:
         best = experiment.run(_CONFIG.value, workdir)
-    except (ValueError, loop.NotFinite) as error:
+    except (ValueError, OSError, loop.NotFinite) as error:
         raise SystemExit(f"error: {error}") from error
     print(f"best weights: {best}")
 

@@ -10,10 +10,9 @@ import dataclasses
 
 import ml_collections
 
-from ocloc_jax import recipes
 from ocloc_jax.models import sizes
 
-STEPS = 2250
+STEPS = 1200
 
 
 def get_config(variant: str = "demo") -> ml_collections.ConfigDict:
@@ -84,19 +83,18 @@ def small_sizes() -> sizes.ModelSizes:
 
 
 def schedule(steps: int) -> dict:
-    """The published recipe, squeezed, with less annealing and shadows let in late."""
+    """Less annealing than the published recipe, and shadows let in late."""
 
     def line(*knots: tuple[float, float], scale: str = "linear") -> dict:
         at, values = zip(*knots, strict=True)
         whole = tuple(max(i + 1, round(share * steps)) for i, share in enumerate(at))
         return dict(steps=whole, values=values, scale=scale)
 
-    table = recipes.coefficients("blender", "single", steps)
-    return table | dict(
+    return dict(
         temp_pres=line((0, 2.0), (1, 1.0), scale="log"),
         temp_shp=line((0, 2.0), (1, 1.0), scale="log"),
-        noise_min=line((0, 0.0)),
-        noise_max=line((0, 0.0)),
         ratio_stick_breaking=line((0, 0.5), (1, 1.0)),
         ratio_imp_sdw=line((0.6, 1.0), (1, 0.0)),
+        ratio_mixture=line((0.5, 0.01), (1, 1.0)),
+        sched_kld=line((0, 0.0), (0.5, 1.0)),
     )

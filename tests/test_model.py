@@ -2,6 +2,7 @@
 
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -151,7 +152,7 @@ def test_remat_changes_no_gradient():
         return jnp.square(slots_of(model, params, images, noise).attr).sum()
 
     gradients = [jax.jit(jax.grad(total), static_argnums=1)(params, m) for m in models]
-    jax.tree.map(lambda a, b: assert_close(a, b, atol=1e-3), *gradients)
+    chex.assert_trees_all_close(*gradients, atol=1e-3, rtol=1e-3)
 
 
 def test_every_parameter_gets_a_finite_gradient():

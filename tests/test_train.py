@@ -5,6 +5,7 @@ import json
 import os
 import signal
 
+import chex
 import jax
 import jax.numpy as jnp
 import ml_collections
@@ -82,9 +83,7 @@ def test_one_and_eight_devices_agree():
     (one, params), (eight, others) = results
     for name in one:
         np.testing.assert_allclose(one[name], eight[name], rtol=1e-4, err_msg=name)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), params, others
-    )
+    chex.assert_trees_all_close(params, others, rtol=1e-6, atol=2e-5)
 
 
 def test_step_is_clipped_adam_with_features_and_decoder_held_back():
@@ -171,9 +170,7 @@ def test_interrupted_run_is_bit_identical(tmp_path, monkeypatch, whole_run, stop
         with pytest.raises((KeyboardInterrupt, loop.Stopped)):
             experiment.run(small_config(), tmp_path)
     experiment.run(small_config(), tmp_path)
-    jax.tree.map(
-        np.testing.assert_array_equal, final_params(tmp_path), final_params(whole_run)
-    )
+    chex.assert_trees_all_equal(final_params(tmp_path), final_params(whole_run))
     for stage in ("single", "multi"):
         assert rows(tmp_path, stage) == rows(whole_run, stage)
 
