@@ -92,10 +92,22 @@ def test_orphaned_workers_end_with_their_parent(tmp_path):
     _wait(lambda: not any(_alive(child) for child in children), 20)
 
 
+def _heed_control_c():
+    """A shell's background job, as these tests may be, passes on that it is ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def test_interrupted_build_stops_soon_and_says_so(tmp_path):
     """Control-C reaches the whole process group, as in a terminal."""
     # Slow scenes, so that the build is at work whenever this process gets its turn.
-    process = _start(tmp_path, 0.5, 2, stderr=subprocess.PIPE, start_new_session=True)
+    process = _start(
+        tmp_path,
+        0.5,
+        2,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=_heed_control_c,
+    )
     _wait(lambda: _progress(tmp_path) > 0)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=30)
