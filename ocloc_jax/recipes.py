@@ -26,8 +26,12 @@ FAMILIES = {
         ratio_mixture=0.5,
     ),
 }
-FAMILY_OF = {"clevr": "blender", "shop": "blender", "gso": "kubric"}
-FAMILY_OF["shapenet"] = "kubric"
+FAMILY_OF = {
+    "clevr": "blender",
+    "shop": "blender",
+    "gso": "kubric",
+    "shapenet": "kubric",
+}
 
 MULTI_STEPS = 500_000
 MULTI_LEARNING_RATE = 1e-4
