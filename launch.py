@@ -1,12 +1,23 @@
-"""Trains a config: python launch.py --config=configs/demo.py --workdir=runs/demo."""
+"""One command for everything: python launch.py --config=configs/demo.py."""
 
 import datetime
+import importlib
 import pathlib
 
 from absl import app, flags, logging
 from ml_collections import config_flags
 
+# Each mode is a module of ocloc_jax with a function `run(config, workdir)`.
+MODES = {
+    "train": "experiment",
+    "eval": "evaluate",
+    "render": "render",
+    "plan": "plan",
+    "replay": "replay",
+}
+
 _CONFIG = config_flags.DEFINE_config_file("config", None, "What to run.")
+_MODE = flags.DEFINE_enum("mode", "train", list(MODES), "What to do with it.")
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where results go; an existing run there is resumed."
 )
@@ -14,11 +25,9 @@ flags.mark_flag_as_required("config")
 
 
 def main(_: list[str]) -> None:
-    """Runs the experiment and prints where its weights are."""
+    """Runs one mode; what a user can mend ends with one sentence, no traceback."""
     # After the flags, so that --help does not wait for JAX.
     import jax
-
-    from ocloc_jax import experiment, loop
 
     if not jax.config.jax_compilation_cache_dir:  # nor JAX_COMPILATION_CACHE_DIR
         cache = pathlib.Path.home() / ".cache" / "ocloc_jax"
@@ -27,11 +36,11 @@ def main(_: list[str]) -> None:
         logging.set_verbosity(logging.WARNING)  # Orbax tells of every file it writes
     workdir = pathlib.Path(_WORKDIR.value or _new_workdir())
     print(f"workdir: {workdir}", flush=True)
+    mode = importlib.import_module(f"ocloc_jax.{MODES[_MODE.value]}")
     try:
-        best = experiment.run(_CONFIG.value, workdir)
-    except (ValueError, OSError, loop.NotFinite) as error:
+        mode.run(_CONFIG.value, workdir)
+    except (ValueError, OSError, FloatingPointError) as error:
         raise SystemExit(f"error: {error}") from error
-    print(f"best weights: {best}")
 
 
 def _new_workdir() -> pathlib.Path:

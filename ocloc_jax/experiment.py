@@ -59,6 +59,7 @@ def run(config: Config, workdir: pathlib.Path) -> pathlib.Path:
     if "test" in config.data.get("num_scenes", ()):
         options = config.report.to_dict()
         report.write(best, load_scenes(config, "test"), workdir, options)
+    print(f"best weights: {best}")
     return best
 
 

@@ -22,7 +22,7 @@ class Stopped(SystemExit):
     """The run was asked to stop and saved its state; the same command goes on."""
 
 
-class NotFinite(RuntimeError):
+class NotFinite(FloatingPointError):
     """The loss is no number any more."""
 
 
