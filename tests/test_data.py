@@ -158,7 +158,7 @@ def test_window_grows_with_the_step(scenes):
         scenes,
         batch_size=11,
         max_views=4,
-        view_window=lambda step: 0 if step < 50 else None,
+        view_window=dict(steps=(49, 50), values=(0, NUM_VIEWS)),
     )
     spans = np.array([np.ptp(train.plan(s).views, axis=1).max() for s in range(100)])
     # A window too small takes the nearest: of four views, those up to 2 away.
@@ -322,6 +322,8 @@ def test_other_refusals(arrays, scenes):
     images = data.ArrayScenes({"image": arrays["image"]})
     with pytest.raises(ValueError, match=r"no \['camera'\]"):
         data.TrainPipeline(images, 4, view_window=1.0, window_by="azimuth")
+    with pytest.raises(ValueError, match="view_window is .* as many `values`"):
+        data.TrainPipeline(scenes, 4, view_window=dict(steps=(0, 9), values=(1,)))
     with pytest.raises(ValueError, match="num_views is 12, but scene 0 has 10"):
         data.EvalPipeline(scenes, 4, num_views=12)
     with pytest.raises(ValueError, match="batch_size 3 cannot be split over the 8"):

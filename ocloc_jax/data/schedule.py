@@ -7,9 +7,12 @@ draws use only uniform numbers of PCG64, whose stream is fixed between versions.
 
 import enum
 import functools
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
+
+Window = float | int | Mapping[str, Sequence[float | int]] | None
 
 
 class Stream(enum.IntEnum):
@@ -49,6 +52,19 @@ def num_views_at(seed: int, step: int, min_views: int, max_views: int) -> int:
     """Draws the number of views of a batch uniformly, both bounds included."""
     draw = _generator(seed, Stream.NUM_VIEWS, step).random()
     return min_views + int(draw * (max_views - min_views + 1))
+
+
+def window_at(window: Window, step: int) -> float | int | None:
+    """How far apart views may lie at a step; outside its knots a curriculum is flat."""
+    if not isinstance(window, Mapping):
+        return window
+    steps, values = window.get("steps", ()), window.get("values", ())
+    if not steps or len(steps) != len(values) or sorted(steps) != list(steps):
+        raise ValueError(
+            f"view_window is {dict(window)}; give increasing `steps` and as many "
+            "`values`."
+        )
+    return float(np.interp(step, steps, values))
 
 
 def choose_views(

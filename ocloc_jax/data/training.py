@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -23,7 +22,8 @@ class TrainPipeline(pipeline.Pipeline):
       min_views: Smallest number of views of a batch in stage `multi`.
       max_views: Largest number; it is uniform between the two.
       view_window: In stage `multi`, draw views near one another: at most this far
-        from a random one. A function of the step makes it a curriculum.
+        from a random one. `dict(steps=(0, 1000), values=(0.4, 3.2))` is a
+        curriculum, linear between steps.
       window_by: What `view_window` measures: places in the order of capture (`index`),
         or the angle between camera directions in radians (`azimuth`).
     """
@@ -32,7 +32,7 @@ class TrainPipeline(pipeline.Pipeline):
     seed: int = 0
     min_views: int = 1
     max_views: int = 8
-    view_window: float | int | Callable[[int], float | int | None] | None = None
+    view_window: schedule.Window = None
     window_by: Literal["index", "azimuth"] = "index"
 
     def __post_init__(self) -> None:
@@ -53,6 +53,7 @@ class TrainPipeline(pipeline.Pipeline):
                 )
         if self.view_window is not None and self.window_by == "azimuth":
             self._check_keys(("camera",))
+        schedule.window_at(self.view_window, 0)  # says what is wrong with it
 
     @property
     def num_steps(self) -> int:
@@ -90,9 +91,7 @@ class TrainPipeline(pipeline.Pipeline):
         self, step: int, row: int, scene: int, num_views: int
     ) -> Int[np.ndarray, " m"]:
         available = int(self.scenes.view_counts[scene])
-        window, azimuth = self.view_window, None
-        if callable(window):
-            window = window(step)
+        azimuth, window = None, schedule.window_at(self.view_window, step)
         if window is not None and self.window_by == "azimuth":
             azimuth = self._azimuth(scene)
         key = (self.seed, step, row)
