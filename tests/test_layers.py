@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ocloc_jax.models import layers
+from ocloc_jax.models import convolutions, layers
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 5), (8, 8)], ids=str)
@@ -17,7 +17,7 @@ def test_upsample_conv_is_the_transposed_convolution(size: tuple[int, int]):
     for row, column, i, j in np.ndindex(*size, 4, 4):  # scatter, then crop the padding
         product = np.asarray(x)[:, row, column] @ np.asarray(kernel)[i, j]
         expected[:, 2 * row + i, 2 * column + j] += product
-    found = layers.upsample_conv(x, kernel)
+    found = convolutions.upsample_conv(x, kernel)
     np.testing.assert_allclose(found, expected[:, 1:-1, 1:-1], atol=1e-4)
 
 
@@ -33,7 +33,7 @@ def test_upsample_conv_has_the_gradient_of_the_transposed_convolution():
     def total(function, x, kernel):
         return (weights * function(x, kernel)).sum()
 
-    found = jax.grad(total, (1, 2))(layers.upsample_conv, x, kernel)
+    found = jax.grad(total, (1, 2))(convolutions.upsample_conv, x, kernel)
     expected = jax.grad(total, (1, 2))(reference, x, kernel)
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-3)

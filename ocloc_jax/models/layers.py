@@ -9,6 +9,8 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float
 
+from ocloc_jax.models import convolutions
+
 Dtype = Any
 EPSILON = 1e-5  # of every LayerNorm; flax's own default is 1e-6
 
@@ -29,6 +31,9 @@ def conv(
         strides=stride,
         padding=pad,
         name=name,
+        conv_general_dilated=lambda x, kernel, *_, **__: convolutions.conv(
+            x, kernel, stride, pad
+        ),
         **options,
     )
 
@@ -55,82 +60,6 @@ def position_grid(height: int, width: int) -> Float[np.ndarray, "h w 2"]:
     return np.stack(np.meshgrid(x, y), axis=-1).astype(np.float32)
 
 
-# Which taps of a 4x4 kernel meet the two inputs seen by an even and an odd output.
-_TAPS = np.array([[3, 1], [2, 0]])
-
-
-def upsample_conv(
-    x: Float[Array, "b h w i"], kernel: Float[Array, "4 4 i o"]
-) -> Float[Array, "b h2 w2 o"]:
-    """Transposed 4x4 convolution of stride 2 in its sub-pixel form.
-
-    Each of the four output parities is a 2x2 convolution of the input, so nothing is
-    multiplied by the zeros that stride 2 would insert, and on CPU the gradient is
-    several times faster than that of `jax.lax.conv_transpose`.
-    """
-    _, height, width, _ = x.shape
-    out = kernel.shape[-1]
-    taps = kernel[_TAPS][:, :, _TAPS]  # [row parity, tap, column parity, tap, i, o]
-    taps = taps.transpose(1, 3, 4, 0, 2, 5).reshape(2, 2, x.shape[-1], 4 * out)
-    y = _conv_2x2(x, taps).reshape(-1, height + 1, width + 1, 2, 2, out)
-    rows = [
-        jnp.stack([y[:, r : r + height, c : c + width, r, c] for c in (0, 1)], axis=3)
-        for r in (0, 1)
-    ]  # each [b, h, w, column parity, o]
-    return jnp.stack(rows, axis=2).reshape(-1, 2 * height, 2 * width, out)
-
-
-def _padded_conv(
-    x: Float[Array, "b h w i"], kernel: Float[Array, "2 2 i o"]
-) -> Float[Array, "b h1 w1 o"]:
-    return jax.lax.conv_general_dilated(
-        x, kernel, (1, 1), [(1, 1), (1, 1)], dimension_numbers=("NHWC", "HWIO", "NHWC")
-    )
-
-
-@jax.custom_vjp
-def _conv_2x2(
-    x: Float[Array, "b h w i"], kernel: Float[Array, "2 2 i o"]
-) -> Float[Array, "b h1 w1 o"]:
-    """A 2x2 convolution of the input padded by one, with its own kernel gradient.
-
-    XLA's CPU back end takes up to 70 times longer for that gradient than for the same
-    numbers as matrix products.
-    """
-    return _padded_conv(x, kernel)
-
-
-def _conv_2x2_forward(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
-    return _padded_conv(x, kernel), (x, kernel)
-
-
-def _conv_2x2_backward(inputs: tuple[Array, Array], dy: Array) -> tuple[Array, Array]:
-    x, kernel = inputs
-    _, pullback = jax.vjp(lambda x: _padded_conv(x, kernel), x)
-    d_kernel = jax.lax.platform_dependent(
-        x, kernel, dy, cpu=_kernel_gradient_by_products, default=_kernel_gradient
-    )
-    return *pullback(dy), d_kernel
-
-
-_conv_2x2.defvjp(_conv_2x2_forward, _conv_2x2_backward)
-
-
-def _kernel_gradient(x: Array, kernel: Array, dy: Array) -> Array:
-    return jax.vjp(lambda k: _padded_conv(x, k), kernel)[1](dy)[0]
-
-
-def _kernel_gradient_by_products(x: Array, kernel: Array, dy: Array) -> Array:
-    _, height, width, _ = dy.shape
-    x = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
-    rows = []
-    for i in range(2):
-        taps = [x[:, i : i + height, j : j + width] for j in range(2)]
-        row = jnp.einsum("bhwi,bhwo->io", jnp.concatenate(taps, axis=-1), dy)
-        rows.append(row.reshape(kernel.shape[1:]))
-    return jnp.stack(rows)
-
-
 class UpsampleConv(nn.Module):
     """Doubles the resolution by a transposed 4x4 convolution of stride 2."""
 
@@ -143,7 +72,7 @@ class UpsampleConv(nn.Module):
         kernel = self.param("kernel", nn.initializers.lecun_normal(), shape)
         bias = self.param("bias", nn.initializers.zeros, (self.features,))
         x, kernel, bias = nn.dtypes.promote_dtype(x, kernel, bias, dtype=self.dtype)
-        return upsample_conv(x, kernel) + bias[None, None, None]
+        return convolutions.upsample_conv(x, kernel) + bias[None, None, None]
 
 
 class Gru(nn.Module):

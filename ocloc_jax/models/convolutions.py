@@ -1,0 +1,197 @@
+"""Convolutions whose gradients are also fast on a CPU.
+
+XLA's CPU back end runs a convolution nearly as fast as matrix products where it has
+the usual form: large images, a small kernel. The gradient for a kernel has not: there
+the "kernel" is as large as an image. `_correlate` brings it to the form that was
+measured to be the fastest (`docs/performance.md`); other platforms keep XLA's own.
+"""
+
+import functools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+Padding = Sequence[tuple[int, int]]
+
+_CACHE = 2**18  # numbers that a core keeps at hand while it sums over positions
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def conv(
+    x: Float[Array, "b h w i"], kernel: Float[Array, "s s i o"], stride: int, pad: int
+) -> Float[Array, "b h2 w2 o"]:
+    """A convolution padded alike on all sides."""
+    return _conv(x, kernel, stride, [(pad, pad)] * 2)
+
+
+def _conv(
+    x: Float[Array, "b h w i"],
+    kernel: Float[Array, "s t i o"],
+    stride: int,
+    padding: Padding,
+    dilation: int = 1,
+) -> Float[Array, "b h2 w2 o"]:
+    return jax.lax.conv_general_dilated(
+        x,
+        kernel,
+        (stride, stride),
+        padding,
+        rhs_dilation=(dilation, dilation),
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+    )
+
+
+def _conv_forward(
+    x: Array, kernel: Array, stride: int, pad: int
+) -> tuple[Array, tuple[Array, Array]]:
+    return conv(x, kernel, stride, pad), (x, kernel)
+
+
+def _conv_backward(
+    stride: int, pad: int, inputs: tuple[Array, Array], dy: Array
+) -> tuple[Array, Array]:
+    x, kernel = inputs
+    function = functools.partial(_conv, stride=stride, padding=[(pad, pad)] * 2)
+    (dx,) = jax.vjp(lambda x: function(x, kernel), x)[1](dy)
+    d_kernel = jax.lax.platform_dependent(
+        x,
+        dy,
+        cpu=lambda x, dy: _kernel_gradient(x, dy, stride, pad),
+        default=lambda x, dy: jax.vjp(lambda k: function(x, k), kernel)[1](dy)[0],
+    )
+    return dx, d_kernel
+
+
+conv.defvjp(_conv_forward, _conv_backward)
+
+
+def _kernel_gradient(
+    x: Float[Array, "b h w i"], dy: Float[Array, "b h2 w2 o"], stride: int, pad: int
+) -> Float[Array, "s s i o"]:
+    if stride == 1 and dy.shape[-1] < x.shape[-1]:
+        # The same sum seen from the output; its taps come in the opposite order.
+        return _correlate(dy, x, 1, pad)[::-1, ::-1].transpose(0, 1, 3, 2)
+    return _correlate(x, dy, stride, pad)
+
+
+def _correlate(
+    image: Float[Array, "b h w i"],
+    other: Float[Array, "b h2 w2 o"],
+    step: int,
+    pad: int,
+) -> Float[Array, "s s i o"]:
+    """Correlates the channels of two stacks of images, the first moved over the second.
+
+    Faster if the first has fewer channels, and if so few images are summed over at a
+    time that the second stay in the cache. Over several devices all are taken at once,
+    since each device has a part of the stack.
+    """
+    at_once = _CACHE // other[0].size if jax.device_count() == 1 else len(other)
+    num_groups = _smallest_divisor(len(other), at_least=len(other) / max(1, at_once))
+
+    def correlate(image: Array, other: Array) -> Float[Array, "i s s o"]:
+        # Written out: in a loop XLA does not find fast code for unusual dimensions.
+        image, other = image.transpose(3, 1, 2, 0), other.transpose(1, 2, 0, 3)
+        return _conv(image, other, 1, [(pad, pad)] * 2, step)
+
+    if num_groups == 1:
+        return correlate(image, other).transpose(1, 2, 0, 3)
+    pairs = [x.reshape(num_groups, -1, *x.shape[1:]) for x in (image, other)]
+    nothing = jax.eval_shape(correlate, pairs[0][0], pairs[1][0])
+    total, _ = jax.lax.scan(
+        lambda total, pair: (total + correlate(*pair), None),
+        jnp.zeros(nothing.shape, nothing.dtype),
+        pairs,
+    )
+    return total.transpose(1, 2, 0, 3)
+
+
+def _correlate_at_once(
+    image: Array, other: Array, step: int, pad: int
+) -> Float[Array, "s s i o"]:
+    return jax.lax.conv_general_dilated(
+        image,
+        other,
+        (1, 1),
+        [(pad, pad)] * 2,
+        rhs_dilation=(step, step),
+        dimension_numbers=("CHWN", "IHWO", "HWNC"),
+    )
+
+
+def _smallest_divisor(number: int, at_least: float) -> int:
+    return next(n for n in range(1, number + 1) if number % n == 0 and n >= at_least)
+
+
+@jax.custom_vjp
+def upsample_conv(
+    x: Float[Array, "b h w i"], kernel: Float[Array, "4 4 i o"]
+) -> Float[Array, "b h2 w2 o"]:
+    """Transposed 4x4 convolution of stride 2 in its sub-pixel form.
+
+    Each of the four output parities is a 2x2 convolution of the input, so nothing is
+    multiplied by the zeros that stride 2 would insert.
+    """
+    return jax.lax.platform_dependent(
+        x, kernel, cpu=_upsample_by_parity, default=_upsample_at_once
+    )
+
+
+# Which taps of a 4x4 kernel meet the two inputs seen by an even and an odd output.
+_TAPS = np.array([[3, 1], [2, 0]])
+
+
+def _upsample_at_once(x: Array, kernel: Array) -> Float[Array, "b h2 w2 o"]:
+    """One convolution for all parities, whose outputs are then picked and woven."""
+    _, height, width, _ = x.shape
+    out = kernel.shape[-1]
+    taps = kernel[_TAPS][:, :, _TAPS]  # [row parity, tap, column parity, tap, i, o]
+    taps = taps.transpose(1, 3, 4, 0, 2, 5).reshape(2, 2, x.shape[-1], 4 * out)
+    y = _conv(x, taps, 1, [(1, 1)] * 2).reshape(-1, height + 1, width + 1, 2, 2, out)
+    parity = [
+        [y[:, r : r + height, c : c + width, r, c] for c in (0, 1)] for r in (0, 1)
+    ]
+    return _weave(parity)
+
+
+def _upsample_by_parity(x: Array, kernel: Array) -> Float[Array, "b h2 w2 o"]:
+    """One convolution for each parity, which spares the copies of picking."""
+
+    def parity(r: int, c: int) -> Float[Array, "b h w o"]:
+        taps = kernel[_TAPS[r]][:, _TAPS[c]]
+        return _conv(x, taps, 1, [(1 - r, r), (1 - c, c)])
+
+    return _weave([[parity(r, c) for c in (0, 1)] for r in (0, 1)])
+
+
+def _weave(parity: Sequence[Sequence[Array]]) -> Float[Array, "b h2 w2 o"]:
+    """Weaves images of even and odd rows and columns into one."""
+    batch, height, width, out = parity[0][0].shape
+    rows = [jnp.concatenate(columns, axis=-1) for columns in parity]
+    rows = [row.reshape(batch, height, 1, 2 * width * out) for row in rows]
+    return jnp.concatenate(rows, axis=2).reshape(batch, 2 * height, 2 * width, out)
+
+
+def _upsample_forward(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
+    return upsample_conv(x, kernel), (x, kernel)
+
+
+def _upsample_backward(
+    inputs: tuple[Array, Array], dy: Float[Array, "b h2 w2 o"]
+) -> tuple[Array, Array]:
+    """A convolution of stride 2, and the gradient of one, without weaving."""
+    x, kernel = inputs
+    dx = _conv(dy, kernel.transpose(0, 1, 3, 2), 2, [(1, 1)] * 2)
+    d_kernel = jax.lax.platform_dependent(
+        dy,
+        x,
+        cpu=functools.partial(_correlate, step=2, pad=1),
+        default=functools.partial(_correlate_at_once, step=2, pad=1),
+    )
+    return dx, d_kernel.transpose(0, 1, 3, 2)
+
+
+upsample_conv.defvjp(_upsample_forward, _upsample_backward)
