@@ -7,7 +7,8 @@ import pathlib
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-# Each mode is a module of ocloc_jax with a function `run(config, workdir)`.
+# Each mode is a module of ocloc_jax with a function `run(config, workdir)`, and those
+# that take trained weights with `run(config, workdir, weights=None)`.
 MODES = {
     "train": "experiment",
     "eval": "evaluate",
@@ -15,11 +16,15 @@ MODES = {
     "plan": "plan",
     "replay": "replay",
 }
+WITH_WEIGHTS = ("eval", "render")
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "What to run.")
 _MODE = flags.DEFINE_enum("mode", "train", list(MODES), "What to do with it.")
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where results go; an existing run there is resumed."
+)
+_WEIGHTS = flags.DEFINE_string(
+    "weights", None, "For eval and render: a safetensors file, not the workdir's best."
 )
 flags.mark_flag_as_required("config")
 
@@ -36,11 +41,24 @@ def main(_: list[str]) -> None:
         logging.set_verbosity(logging.WARNING)  # Orbax tells of every file it writes
     workdir = pathlib.Path(_WORKDIR.value or _new_workdir())
     print(f"workdir: {workdir}", flush=True)
+    options = _options()
     mode = importlib.import_module(f"ocloc_jax.{MODES[_MODE.value]}")
     try:
-        mode.run(_CONFIG.value, workdir)
+        mode.run(_CONFIG.value, workdir, **options)
     except (ValueError, OSError, FloatingPointError) as error:
         raise SystemExit(f"error: {error}") from error
+
+
+def _options() -> dict[str, str | None]:
+    """What a mode takes besides config and workdir."""
+    if _MODE.value in WITH_WEIGHTS:
+        return {"weights": _WEIGHTS.value}
+    if _WEIGHTS.value:
+        raise SystemExit(
+            f"error: --weights is for --mode={' and '.join(WITH_WEIGHTS)}; to train "
+            f"from weights use --config.init_from={_WEIGHTS.value}."
+        )
+    return {}
 
 
 def _new_workdir() -> pathlib.Path:
