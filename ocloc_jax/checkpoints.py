@@ -46,9 +46,10 @@ class Checkpoints:
 class Best:
     """The weights with the lowest validation objective so far."""
 
-    def __init__(self, directory: pathlib.Path):
-        """Reads what an earlier part of the run left."""
-        self.weights = directory / "best.safetensors"
+    def __init__(self, directory: pathlib.Path, num_slots: int | None = None):
+        """Reads what an earlier part of the run left; files will tell `num_slots`."""
+        self.weights = directory / weights.BEST
+        self._num_slots = num_slots
         self._record = directory / "best.json"
         self.value, self.step = float("inf"), -1
         if self._record.exists():
@@ -59,7 +60,8 @@ class Best:
         """Keeps these weights if they are better; says whether they were."""
         if not loss < self.value:
             return False
-        weights.save(self.weights, model, params, overwrite=True)
+        options = dict(num_slots=self._num_slots, overwrite=True)
+        weights.save(self.weights, model, params, **options)
         self.value, self.step = loss, step
         partial = self._record.with_suffix(".partial")
         partial.write_text(json.dumps({"loss": loss, "step": step}))

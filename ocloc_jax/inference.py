@@ -11,6 +11,7 @@ from ocloc_jax import data
 from ocloc_jax.models import compose, latents
 from ocloc_jax.models import noise as noise_lib
 from ocloc_jax.models.compose import Scene
+from ocloc_jax.models.decoder import Layers
 from ocloc_jax.models.latents import Latents
 from ocloc_jax.models.ocloc import Ocloc
 from ocloc_jax.schedules import Coefficients
@@ -21,23 +22,46 @@ LABELS = ("segment", "overlap", "masks")
 def infer(
     model: Ocloc,
     params: PyTree,
-    images: Float[Array, "b m h w 3"],
+    images: Float[Array, "*b m h w 3"],
     key: PRNGKeyArray,
     num_slots: int,
 ) -> tuple[Latents, Scene]:
     """The most probable latents given random initial slots, and their images."""
+    found = infer_latents(model, params, images, key, num_slots)
+    layers = decode(model, params, found, *images.shape[-3:-1])
+    return found, compose_layers(model, layers, found)
+
+
+def infer_latents(
+    model: Ocloc,
+    params: PyTree,
+    images: Float[Array, "*b m h w 3"],
+    key: PRNGKeyArray,
+    num_slots: int,
+) -> Latents:
+    """The most probable latents given random initial slots."""
+    *batch, num_views, _, _, _ = images.shape
     noise = noise_lib.draw(
         key,
         model.sizes,
-        batch=images.shape[:1],
-        num_views=images.shape[1],
+        batch=tuple(batch),
+        num_views=num_views,
         num_slots=num_slots,
     )
     bound = model.bind({"params": params})
-    posterior = bound.encoder.posterior(bound.infer_slots(images, noise))
-    found = latents.mode(posterior)
-    layers = bound.decode(found, *images.shape[2:4])
-    return found, compose.compose(layers, found, Coefficients(), mode=model.mode)
+    return latents.mode(bound.encoder.posterior(bound.infer_slots(images, noise)))
+
+
+def decode(
+    model: Ocloc, params: PyTree, found: Latents, height: int, width: int
+) -> Layers:
+    """What latents look like, layer by layer."""
+    return model.apply({"params": params}, found, height, width, method="decode")
+
+
+def compose_layers(model: Ocloc, layers: Layers, found: Latents) -> Scene:
+    """Layers put together as after training, without its noise."""
+    return compose.compose(layers, found, Coefficients(), mode=model.mode)
 
 
 def predictions(

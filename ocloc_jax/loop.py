@@ -67,7 +67,7 @@ def run_stage(
     pipeline, validation = make_pipelines(plan, splits)
     validate = make_validation(plan, model, validation)
     directory.mkdir(parents=True, exist_ok=True)
-    best = Best(directory)
+    best = Best(directory, plan.objective.num_slots)
     with Checkpoints(directory / "checkpoints") as checkpoints, _signals() as asked:
         state = train.create_state(params, optimizer, plan.seed)
         # On all devices before the first step, whose program then serves every step.
