@@ -34,6 +34,7 @@ def published(dataset: str, variant: str = "published") -> ml_collections.Config
     config.objective = dict(num_slots=7, sigma_x=0.2, alpha=4.5)
     config.data = dict(name=f"multiview_{dataset}/released", data_dir="data")
     config.report = dict(num_views=8, num_slots=7)
+    config.render = dict(split="test", scenes=(0, 1, 2), num_views=4, num_slots=7)
     smoke = variant == "smoke"
     config.stages = dict(
         single=_stage(dataset, "single", 32, variant, 4 if smoke else None),
@@ -63,7 +64,8 @@ def _make_smoke(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
         num_scenes=dict(train=16, validation=8),
         seed=0,
     )
-    config.objective.num_slots = 2
+    config.objective.num_slots = config.render.num_slots = 2
+    config.render.split, config.render.num_views = "validation", 2
     for stage in config.stages.values():
         stage.batch_size, stage.views.max_views = 8, 2
     config.log_every, config.validate_every, config.checkpoint_every = 1, 2, 2

@@ -38,6 +38,7 @@ def get_config(variant: str = "demo") -> ml_collections.ConfigDict:
         seed=0,
     )
     config.report = dict(num_views=1, num_slots=5)
+    config.render = dict(split="test", scenes=(0, 1, 2), num_views=4, num_slots=5)
     config.stages = dict(
         single=dict(
             batch_size=16,

@@ -78,7 +78,7 @@ def num_slots(path: str | pathlib.Path) -> int | None:
 def find(path: str | pathlib.Path) -> pathlib.Path:
     """A file itself, or the best weights of the last stage of a run's directory."""
     path = pathlib.Path(path)
-    if not path.is_dir():
+    if path.is_file() or path.suffix == ".safetensors":
         return path
     for stage in STAGES:
         if (path / stage / BEST).is_file():

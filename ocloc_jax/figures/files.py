@@ -1,23 +1,22 @@
-"""Pictures as PNG, in memory and on disk."""
+"""Pictures as PNG and as animations, in memory and on disk."""
 
 import io
 import os
 import pathlib
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
 
+Frames = Sequence[UInt8[np.ndarray, "_ _ 3"]]
+ANIMATIONS = (".gif", ".webp")
+
 
 def encode(picture: UInt8[np.ndarray, "h w 3"]) -> bytes:
     """The bytes of a PNG file; the same picture always gives the same bytes."""
-    from PIL import Image
-
-    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[-1] != 3:
-        raise ValueError(
-            f"A picture is uint8 [h, w, 3], not {picture.dtype} {picture.shape}."
-        )
     buffer = io.BytesIO()
-    Image.fromarray(picture).save(buffer, "PNG", optimize=True)
+    _image(picture).save(buffer, "PNG", optimize=True)
     return buffer.getvalue()
 
 
@@ -28,8 +27,38 @@ def save(path: str | os.PathLike, picture: UInt8[np.ndarray, "h w 3"]) -> None:
       path: Ends in `.png`. A picture that is there already is replaced.
       picture: What the functions of this package return.
     """
-    path = check_path(path)
-    data = encode(picture)
+    write(check_path(path), encode(picture))
+
+
+def encode_animation(frames: Frames, suffix: str, fps: float = 12) -> bytes:
+    """The bytes of an animation that repeats for ever.
+
+    Args:
+      frames: Pictures of one size.
+      suffix: `.gif`, which knows 256 colours, or `.webp`, which keeps all of them.
+      fps: Frames in a second.
+    """
+    if len({frame.shape for frame in frames}) != 1:
+        shapes = sorted({frame.shape for frame in frames})
+        raise ValueError(f"An animation has frames of one size, not {shapes}.")
+    images = [_image(frame) for frame in frames]
+    options: dict[str, Any] = dict(format="WEBP", lossless=True)
+    if suffix == ".gif":
+        images, options = _share_palette(images), dict(format="GIF", optimize=False)
+    options |= dict(save_all=True, append_images=images[1:], loop=0)
+    buffer = io.BytesIO()
+    images[0].save(buffer, duration=round(1000 / fps), **options)
+    return buffer.getvalue()
+
+
+def save_animation(path: str | os.PathLike, frames: Frames, fps: float = 12) -> None:
+    """Writes a GIF or a WebP, by the end of the name; one that is there is replaced."""
+    path = check_path(path, ANIMATIONS)
+    write(path, encode_animation(frames, path.suffix.lower(), fps))
+
+
+def write(path: pathlib.Path, data: bytes) -> None:
+    """Writes a file and the folders above it; a reader never sees half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -42,9 +71,38 @@ def save(path: str | os.PathLike, picture: UInt8[np.ndarray, "h w 3"]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def check_path(path: str | os.PathLike) -> pathlib.Path:
+def check_path(
+    path: str | os.PathLike, suffixes: Sequence[str] = (".png",)
+) -> pathlib.Path:
     """Stops before a picture is computed that could not be saved under this name."""
     path = pathlib.Path(path)
-    if path.suffix.lower() != ".png":
-        raise ValueError(f"{path}: pictures are saved as PNG; end the name in .png.")
+    if path.suffix.lower() not in suffixes:
+        kinds = " or ".join(suffix[1:].upper() for suffix in suffixes)
+        raise ValueError(
+            f"{path}: saved as {kinds} only; end the name in {' or '.join(suffixes)}."
+        )
     return path
+
+
+def _image(picture: np.ndarray) -> Any:
+    from PIL import Image
+
+    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[-1] != 3:
+        raise ValueError(
+            f"A picture is uint8 [h, w, 3], not {picture.dtype} {picture.shape}."
+        )
+    return Image.fromarray(np.ascontiguousarray(picture))
+
+
+def _share_palette(images: list[Any]) -> list[Any]:
+    """The same 256 colours in all frames, so that what stands still does not flicker.
+
+    White is one of them, since a page around the film will have it too.
+    """
+    from PIL import Image
+
+    together = Image.fromarray(np.concatenate([np.asarray(x) for x in images]))
+    palette = together.quantize(255)
+    colours = np.array(palette.getpalette(), np.uint8)[: 3 * 255].tolist()
+    palette.putpalette([*colours, 255, 255, 255])
+    return [x.quantize(palette=palette, dither=Image.Dither.NONE) for x in images]

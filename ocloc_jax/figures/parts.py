@@ -1,5 +1,6 @@
 """The paper's figure: a scene taken apart, one row for each viewpoint."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -37,13 +38,18 @@ def decomposition(
       scene: What the model made of them: one scene, no batch axis.
       presence: Of each slot; those below one half are drawn faded.
     """
-    names = [f"view {i + 1}" for i in range(len(images))]
+    return draw(panels(images, scene, presence))
+
+
+def draw(panels: Sequence[Panel]) -> Picture:
+    """Puts panels side by side, a row for each viewpoint."""
+    names = [f"view {i + 1}" for i in range(len(panels[0].columns[0].tiles))]
     pictures = []
-    for panel in panels(images, scene, presence):
+    for panel in panels:
         rows = list(zip(*(column.tiles for column in panel.columns), strict=True))
-        labels = [column.label for column in panel.columns]
-        pictures.append(grid.strip(rows, names, labels, panel.title))
-        names = [""] * len(images)  # only once, at the left
+        heads = [column.label for column in panel.columns]
+        pictures.append(grid.strip(rows, names, heads, panel.title))
+        names = [""] * len(names)  # only once, at the left
     return grid.beside(pictures)
 
 
@@ -99,7 +105,7 @@ def depth_ranks(
 def _objects(scene: Scene, presence: Float[np.ndarray, " k"]) -> list[Column]:
     ranks = depth_ranks(np.asarray(scene.order, np.float32), presence)
     columns = []
-    for k, label in enumerate(_labels("object", presence)):
+    for k, label in enumerate(labels("object", presence)):
         tiles = []
         for m in range(ranks.shape[0]):
             alpha = np.asarray(scene.shape[m, k], np.float32) * presence[k]
@@ -120,12 +126,13 @@ def _shadows(scene: Scene, presence: Float[np.ndarray, " k"]) -> list[Column]:
     return [
         Column(label, list(map(grid.fade, tile)) if label.faded else tile)
         for label, tile in zip(
-            _labels("shadow of\nobject", presence), tiles, strict=True
+            labels("shadow of\nobject", presence), tiles, strict=True
         )
     ]
 
 
-def _labels(word: str, presence: Float[np.ndarray, " k"]) -> list[Label]:
+def labels(word: str, presence: Float[np.ndarray, " k"]) -> list[Label]:
+    """A label in the colour of every slot; that of an empty one is faded."""
     colours = grid.object_colours(len(presence)).tolist()
     return [
         Label(f"{word} {k + 1}", tuple(colour), not present >= PRESENT)
