@@ -150,10 +150,7 @@ class InferredScene:
             options = dict(shadows=shadows, background=background)
             return self.at(views).render(objects=objects, **options)
         scene = self if objects is None else self._only(objects)
-        layers = scene.layers
-        if not background:
-            layers = layers.replace(background=jnp.ones_like(layers.background))
-        composed = scene._compose(layers)
+        composed = scene.composition if background else scene._on_white()
         image = np.asarray(composed.recon)
         if not shadows:
             gap = np.asarray(composed.background_imp) - np.asarray(composed.background)
@@ -237,7 +234,7 @@ class InferredScene:
             raise ValueError(f"There are no slots {wrong}; use 0 to {num - 1}.")
         return np.isin(np.arange(num), listed)
 
-    def _views(self, views: Iterable[int]) -> Int[np.ndarray, " n"]:
+    def _views(self, views: Any) -> Int[np.ndarray, " n"]:
         num = len(self.latents.view)
         listed = np.atleast_1d(np.asarray(views, np.int64))
         wrong = [int(i) for i in listed if not -num <= i < num]
@@ -249,6 +246,10 @@ class InferredScene:
         return self._in_chunks(
             lambda views: self.decoder.compose(_take(layers, views), self._seen(views))
         )
+
+    def _on_white(self) -> Scene:
+        white = jnp.ones_like(self.layers.background)
+        return self._compose(self.layers.replace(background=white))
 
     def _seen(self, views: Int[np.ndarray, " n"]) -> Latents:
         return self.latents.replace(view=_take(self.latents.view, views))

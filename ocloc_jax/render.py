@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import ml_collections
 import numpy as np
@@ -15,6 +15,8 @@ from ocloc_jax.figures.grid import Label, Picture
 from ocloc_jax.figures.parts import Column, Panel
 from ocloc_jax.inferred import InferredScene
 from ocloc_jax.weights import find
+
+Film = list[Picture]
 
 _FILM_TILE = 192  # a film has few tiles, so they may be larger than a figure's
 
@@ -42,7 +44,7 @@ class Options:
     num_samples: int = 8
     steps: int = 7
     frames: int = 12
-    fps: float = 12
+    fps: int = 12
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -66,19 +68,15 @@ def run(
     loaded = api.load(path)
     scenes = _open(config, options)
     directory = workdir / "render"
-    found = {i: _infer(loaded, scenes, i, options) for i in options.scenes}
-    for i, scene in found.items():
-        other = _another(i, list(found), len(scenes))
-        if other is not None and other not in found:
-            found = found | {other: _infer(loaded, scenes, other, options)}
-        donor = None if other is None else (other, found[other])
-        for name, content in pictures(scene, i, donor, options):
+    donors = {i: _another(i, options.scenes, len(scenes)) for i in options.scenes}
+    needed = {*donors, *donors.values()} - {None}
+    found = {i: _infer(loaded, scenes, i, options) for i in sorted(needed)}
+    for i, j in donors.items():
+        donor = None if j is None else (j, found[j])
+        for name, content in pictures(found[i], i, donor, options):
             _save(directory / f"scene_{i:03d}" / name, content, options.fps)
     _record(directory, path, options, found)
     return directory
-
-
-Film = list[Picture]
 
 
 def pictures(
@@ -241,14 +239,14 @@ def _infer(
     return loaded.infer(images, options.num_slots, seed=options.seed)
 
 
-def _another(number: int, drawn: list[int], num_scenes: int) -> int | None:
+def _another(number: int, drawn: Sequence[int], num_scenes: int) -> int | None:
     """The next of the drawn scenes, or of the split if there is only one."""
     if len(drawn) > 1:
         return drawn[(drawn.index(number) + 1) % len(drawn)]
     return None if num_scenes == 1 else (number + 1) % num_scenes
 
 
-def _save(path: pathlib.Path, content: Picture | Film, fps: float) -> None:
+def _save(path: pathlib.Path, content: Picture | Film, fps: int) -> None:
     if isinstance(content, list):
         figures.save_animation(path, content, fps)
     else:
@@ -263,10 +261,8 @@ def _record(
     found: dict[int, InferredScene],
 ) -> None:
     """Says beside the pictures what they were made of."""
-    presence = {i: scene.presence.round(3).tolist() for i, scene in found.items()}
-    record = {
-        "weights": str(weights),
-        **dataclasses.asdict(options),
-        "presence": presence,
+    record = {"weights": str(weights), **dataclasses.asdict(options)}
+    record["presence"] = {
+        i: [round(float(p), 3) for p in scene.presence] for i, scene in found.items()
     }
     files.write(directory / "render.json", f"{json.dumps(record, indent=2)}\n".encode())

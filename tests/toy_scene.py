@@ -5,6 +5,7 @@ square (row, column) and its colour; the lower one is nearer. Each square casts 
 to its right, which leaves a fifth of the light.
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -18,6 +19,11 @@ from ocloc_jax.schedules import Coefficients
 SURE = 40.0  # the logit of certainty: its sigmoid is 1, or nearly 0
 RED, GREEN, BLUE = (1.0, -1.0, -1.0), (-1.0, 1.0, -1.0), (-1.0, -1.0, 1.0)
 GROUND = (0.2, 0.4, 0.6)
+
+
+@jax.jit
+def _compose(layers: Layers, found: Latents) -> Scene:
+    return compose.compose(layers, found, Coefficients())
 
 
 class Squares:
@@ -47,7 +53,7 @@ class Squares:
         return Layers(**{k: jnp.asarray(v, jnp.float32) for k, v in layers.items()})
 
     def compose(self, layers: Layers, found: Latents) -> Scene:
-        return compose.compose(layers, found, Coefficients())
+        return _compose(layers, found)
 
     def _square(self, centre: np.ndarray, size: tuple[int, int]) -> np.ndarray:
         rows, columns = np.mgrid[: size[0], : size[1]]

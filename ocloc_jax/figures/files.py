@@ -30,7 +30,7 @@ def save(path: str | os.PathLike, picture: UInt8[np.ndarray, "h w 3"]) -> None:
     write(check_path(path), encode(picture))
 
 
-def encode_animation(frames: Frames, suffix: str, fps: float = 12) -> bytes:
+def encode_animation(frames: Frames, suffix: str, fps: int = 12) -> bytes:
     """The bytes of an animation that repeats for ever.
 
     Args:
@@ -51,7 +51,7 @@ def encode_animation(frames: Frames, suffix: str, fps: float = 12) -> bytes:
     return buffer.getvalue()
 
 
-def save_animation(path: str | os.PathLike, frames: Frames, fps: float = 12) -> None:
+def save_animation(path: str | os.PathLike, frames: Frames, fps: int = 12) -> None:
     """Writes a GIF or a WebP, by the end of the name; one that is there is replaced."""
     path = check_path(path, ANIMATIONS)
     write(path, encode_animation(frames, path.suffix.lower(), fps))
