@@ -2,20 +2,19 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 
+from ocloc_jax import chunks
 from ocloc_jax.figures import grid, parts
 from ocloc_jax.models.compose import Scene
 from ocloc_jax.models.decoder import Layers
 from ocloc_jax.models.latents import Latents
-
-Tree = TypeVar("Tree")
 
 
 @runtime_checkable
@@ -67,7 +66,7 @@ class InferredScene:
     @functools.cached_property
     def layers(self) -> Layers:
         """What the networks say of every view and slot, before anything is composed."""
-        return self._in_chunks(
+        return self._of_all_views(
             lambda views: self.decoder.decode(self._seen(views), self.size)
         )
 
@@ -243,35 +242,20 @@ class InferredScene:
         return listed
 
     def _compose(self, layers: Layers) -> Scene:
-        return self._in_chunks(
-            lambda views: self.decoder.compose(_take(layers, views), self._seen(views))
-        )
+        def program(views: chunks.Rows) -> Scene:
+            return self.decoder.compose(chunks.take(layers, views), self._seen(views))
+
+        return self._of_all_views(program)
+
+    def _of_all_views(self, program: Callable[[chunks.Rows], chunks.Tree]) -> Any:
+        return chunks.run(program, len(self.latents.view), self.chunk)
 
     def _on_white(self) -> Scene:
         white = jnp.ones_like(self.layers.background)
         return self._compose(self.layers.replace(background=white))
 
-    def _seen(self, views: Int[np.ndarray, " n"]) -> Latents:
-        return self.latents.replace(view=_take(self.latents.view, views))
-
-    def _in_chunks(self, program: Callable[[Int[np.ndarray, " n"]], Tree]) -> Tree:
-        """Runs a program on all views, so many at once that it is compiled once."""
-        num = len(self.latents.view)
-        outputs = []
-        for start in range(0, num, self.chunk):
-            views = np.arange(start, start + self.chunk)
-            outputs.append(program(np.minimum(views, num - 1)))
-        return jax.tree.map(lambda *x: _join(x, num), *outputs)
-
-
-def _take(tree: Tree, views: Int[np.ndarray, " n"]) -> Tree:
-    """Some views of arrays whose first axis they are."""
-    return jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[views]), tree)
-
-
-def _join(chunks: Sequence[jax.Array], num: int) -> jax.Array:
-    # In NumPy, which needs no program of its own for each shape.
-    return jnp.asarray(np.concatenate([np.asarray(x) for x in chunks])[:num])
+    def _seen(self, views: chunks.Rows) -> Latents:
+        return self.latents.replace(view=chunks.take(self.latents.view, views))
 
 
 def _unit(image: Float[jax.Array, "*s"]) -> Float[np.ndarray, "*s"]:

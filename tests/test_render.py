@@ -13,7 +13,7 @@ from PIL import Image
 from test_figures import find
 
 from ocloc_jax import render, weights
-from ocloc_jax.figures import files, grid, parts
+from ocloc_jax.figures import files, grid, parts, rendered
 
 VIEWS = [(0.0, 0.0), (3.0, 2.0), (1.0, 4.0)]
 OPTIONS = render.Options(num_samples=2, steps=3, frames=2)
@@ -40,14 +40,13 @@ def headers(monkeypatch) -> list[tuple[str, list[str]]]:
         return strip(rows, row_labels, column_labels, title)
 
     monkeypatch.setattr(grid, "strip", spy)
-    monkeypatch.setattr(render.figures, "strip", spy)
     return drawn
 
 
 def test_editing_shows_every_object_removed_and_inserted(toys, monkeypatch):
     scene, other = toys
     drawn = headers(monkeypatch)
-    picture = render.editing(scene, 4, (7, other))
+    picture = rendered.editing(scene, 4, (7, other))
     assert dict(drawn) == {
         "Scene 4": ["input", "rendered", "segmentation"],
         "One object removed, with its shadow": ["without object 1", "without object 2"],
@@ -63,7 +62,7 @@ def test_editing_shows_every_object_removed_and_inserted(toys, monkeypatch):
         assert find(picture, other.render()[view])
     assert not find(picture, scene.remove([2]).render()[0])  # an empty slot
     drawn.clear()
-    render.editing(scene, 4, None)
+    rendered.editing(scene, 4, None)
     assert len(drawn) == 2
 
 
@@ -72,14 +71,14 @@ def test_scene_without_objects_shows_its_likeliest_slot():
     scene = toy_scene.scene(
         toy_scene.Squares(), squares, views=VIEWS, presence=[0.1, 0.3]
     )
-    picture = render.editing(scene, 0, None)
+    picture = rendered.editing(scene, 0, None)
     assert find(picture, scene.remove([1]).render()[0])
 
 
 def test_interpolation_goes_from_observed_to_observed(toys, monkeypatch):
     scene, _ = toys
     drawn = headers(monkeypatch)
-    picture = render.interpolation(scene, 3)
+    picture = rendered.interpolation(scene, 3)
     assert drawn[0][1] == ["observed start", "0.00", "0.50", "1.00", "observed end"]
     for pair in ((0, 1), (1, 2), (2, 0)):
         middle = scene.at(scene.interpolate(*pair, 3)[1:2])
@@ -91,15 +90,15 @@ def test_interpolation_goes_from_observed_to_observed(toys, monkeypatch):
 
 def test_film_is_a_round_trip(toys):
     scene, _ = toys
-    frames = render.film(scene, "view", 2)
+    frames = rendered.film(scene, "view", 2)
     assert len(frames) == 6 and len({frame.shape for frame in frames}) == 1
     path = np.float32([(0, 0), (1.5, 1), (3, 2), (2, 3), (1, 4), (0.5, 2)])
-    rendered = scene.render(views=path)
-    for frame, image in zip(frames, rendered, strict=True):
+    images = scene.render(views=path)
+    for frame, image in zip(frames, images, strict=True):
         larger = image.repeat(12, axis=0).repeat(12, axis=1)
         assert find(frame, larger)
     two = scene.at(np.float32(VIEWS[:2]))
-    assert len(render.film(two, "view", 3)) == 6  # there and back
+    assert len(rendered.film(two, "view", 3)) == 6  # there and back
 
 
 def test_scene_of_one_view_has_no_interpolation(toys):
@@ -126,6 +125,20 @@ def test_animation_keeps_frames_and_colours(suffix: str):
             assert film.info["duration"] == 100
             np.testing.assert_array_equal(np.asarray(film.convert("RGB")), frame)
     assert data == files.encode_animation(frames, suffix, fps=10)
+
+
+def test_gif_keeps_rare_colours_and_gradients():
+    ramp = np.linspace(60, 200, 128)[:, None] + np.linspace(0, 20, 64)
+    frames = np.stack([ramp, ramp + 5, ramp + 3 * np.sin(ramp)], axis=-1)
+    frames = np.stack([frames, frames + 10]).astype(np.uint8)
+    frames[:, :40, :40], frames[0, 50, 50] = 255, (214, 39, 40)
+    data = files.encode_animation(list(frames), ".gif")
+    with Image.open(io.BytesIO(data)) as film:
+        for i, frame in enumerate(frames.astype(int)):
+            film.seek(i)
+            seen = np.asarray(film.convert("RGB"))
+            assert np.abs(seen - frame).max() <= 8
+            assert (seen[:40, :40] == 255).all()
 
 
 def test_animation_names_what_does_not_fit(tmp_path):

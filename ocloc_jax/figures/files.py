@@ -11,6 +11,7 @@ from jaxtyping import UInt8
 
 Frames = Sequence[UInt8[np.ndarray, "_ _ 3"]]
 ANIMATIONS = (".gif", ".webp")
+_KEPT = 32  # colours of a GIF that are exact
 
 
 def encode(picture: UInt8[np.ndarray, "h w 3"]) -> bytes:
@@ -97,12 +98,29 @@ def _image(picture: np.ndarray) -> Any:
 def _share_palette(images: list[Any]) -> list[Any]:
     """The same 256 colours in all frames, so that what stands still does not flicker.
 
-    White is one of them, since a page around the film will have it too.
+    The most frequent ones are kept as they are: ground, text, segments. The others
+    share the rest by how far they lie apart, or shades of grey would take it all.
     """
     from PIL import Image
+    from scipy import spatial
 
-    together = Image.fromarray(np.concatenate([np.asarray(x) for x in images]))
-    palette = together.quantize(255)
-    colours = np.array(palette.getpalette(), np.uint8)[: 3 * 255].tolist()
-    palette.putpalette([*colours, 255, 255, 255])
-    return [x.quantize(palette=palette, dither=Image.Dither.NONE) for x in images]
+    pixels = np.stack([np.asarray(image) for image in images]).astype(np.uint32)
+    codes = pixels @ np.uint32([1 << 16, 1 << 8, 1])
+    counts = np.bincount(codes.reshape(-1))
+    occurring = np.flatnonzero(counts)
+    colours = _colours(occurring)
+    kept = occurring[np.argsort(-counts[occurring], kind="stable")][:_KEPT]
+    apart = Image.Quantize.MAXCOVERAGE
+    chosen = Image.fromarray(colours[None]).quantize(256 - _KEPT, apart)
+    others = np.array(chosen.getpalette(), np.uint8).reshape(-1, 3)[: 256 - _KEPT]
+    palette = np.concatenate([_colours(kept), others])
+    table = np.zeros(len(counts), np.uint8)
+    table[occurring] = spatial.KDTree(palette).query(colours)[1]
+    reduced = [Image.fromarray(frame) for frame in table[codes]]
+    for image in reduced:
+        image.putpalette(palette.tobytes())
+    return reduced
+
+
+def _colours(codes: np.ndarray) -> UInt8[np.ndarray, "n 3"]:
+    return np.stack([codes >> 16, codes >> 8 & 255, codes & 255], -1).astype(np.uint8)
