@@ -194,6 +194,32 @@ def test_8_bit_sums_are_exact_for_large_views():
     np.testing.assert_array_equal(np.rint(found.area * 255), rows.sum(axis=-1))
 
 
+@pytest.mark.parametrize("height", [257, 300])  # 16 bits hold 257 rows
+def test_8_bit_intersections_are_exact(height: int):
+    shapes, predicted = np.full((2, 1, 3, height, 4), 255, np.uint8)
+    predicted[:, 2, 0] = 7
+    both, area = counting.intersections(shapes, predicted, np.array([2, 0]))
+    whole = 4.0 * height
+    exact = [[255 * whole - 4 * 248, 255 * whole]]
+    np.testing.assert_array_equal(np.rint(both * 255), exact)
+    np.testing.assert_array_equal(area, both)
+
+
+@pytest.mark.parametrize("num_slots", [63, 64])  # 8 bits hold the labels of 63
+def test_many_slots_are_counted_one_by_one(num_slots: int):
+    rng = np.random.default_rng(0)
+    mask = rng.integers(0, 256, (2, num_slots + 1, 9, 9), dtype=np.uint8)
+    segment = rng.integers(0, 4, (2, 9, 9), dtype=np.uint8)
+    found = counting.partition_tables(segment, segment < 3, mask, 3)
+    for label, slot in [(0, 0), (1, num_slots - 1), (3, num_slots)]:
+        chosen = mask.argmax(axis=1) == slot
+        exact = ((segment == label) & chosen).sum(axis=(1, 2))
+        np.testing.assert_array_equal(found.everything[:, label, slot], exact)
+    winner = mask[:, :-1].argmax(axis=1)
+    last = ((segment == 2) & (winner == num_slots - 1)).sum(axis=(1, 2))
+    np.testing.assert_array_equal(found.objects[:, 2, -1], last)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_order_of_slots_and_views_does_not_matter(seed: int):
     scene = make_scene(seed)

@@ -18,7 +18,6 @@ from jax.typing import DTypeLike
 from jaxtyping import (
     Array,
     Bool,
-    Float32,
     Float64,
     Int,
     Int32,
@@ -143,35 +142,42 @@ def _histogram(
 
 def _first_largest(
     maps: Real[Array, "v k h w"],
-) -> tuple[Int32[Array, "v h w"], Real[Array, "v h w"]]:
+) -> tuple[Integer[Array, "v h w"], Real[Array, "v h w"]]:
     """Arg-max and max over slots in one pass (`argmax` takes four times as long)."""
-    slot, largest = jnp.zeros_like(maps[:, 0], dtype=jnp.uint8), maps[:, 0]
-    if maps.shape[1] > 64:  # a longer chain would only be slow to compile
+    if maps.shape[1] >= 64:  # a longer chain would only be slow to compile
         return jnp.argmax(maps, axis=1).astype(jnp.int32), maps.max(axis=1)
+    slot, largest = jnp.zeros_like(maps[:, 0], dtype=jnp.uint8), maps[:, 0]
     for index in range(1, maps.shape[1]):
         slot = jnp.where(maps[:, index] > largest, jnp.uint8(index), slot)
         largest = jnp.maximum(maps[:, index], largest)
-    return slot.astype(jnp.int32), largest
+    return slot, largest
 
 
 @functools.partial(jax.jit, static_argnames="num_objects")
-def _partition_sums(
+def _partition_codes(
     segment: UInt8[Array, "v h w"],
     is_object: Bool[Array, "v h w"],
     mask: Real[Array, "v layers h w"],
     num_objects: int,
-) -> tuple[Int32[Array, "v labels 2 2 k"], Real[Array, "v g n k"]]:
+) -> tuple[Integer[Array, "v p"], Real[Array, "v g n k"]]:
+    """Slot, layer and choice of each pixel in one label, and the soft overlaps."""
     num_views, num_slots = mask.shape[0], mask.shape[1] - 1
     flat = (num_views, -1)
     slot, largest = _first_largest(mask[:, :-1])
     is_background = mask[:, -1] > largest  # ties go to the object
-    # Slot, layer and choice of pixels in one label: a single pass over the pixels.
-    code = slot + num_slots * (2 * is_object.astype(jnp.int32) + is_background)
-    num = (num_objects + 1, 4 * num_slots)
-    table = label_table(segment.reshape(flat), code.reshape(flat), num)
+    # 8 bits hold the label of up to 63 slots, and are quicker to go through.
+    kind = 2 * is_object.astype(slot.dtype) + is_background.astype(slot.dtype)
     soft = centred(mask[:, :-1]).reshape(num_views, num_slots, -1)
     true = one_hot_rows(segment.reshape(flat), num_objects, soft.dtype)
-    return table.reshape(num_views, -1, 2, 2, num_slots), product_sums(true, soft)
+    return (slot + num_slots * kind).reshape(flat), product_sums(true, soft)
+
+
+@functools.partial(jax.jit, static_argnames="num")
+def _code_table(
+    segment: UInt8[Array, "v h w"], code: Integer[Array, "v p"], num: tuple[int, int]
+) -> Int32[Array, "v i j"]:
+    # A program of its own: fused with the arg-max, XLA counts five times as long.
+    return label_table(segment.reshape(code.shape), code, num)
 
 
 def partition_tables(
@@ -191,8 +197,11 @@ def partition_tables(
     Returns:
       The tables, exact for 8-bit masks.
     """
-    sums = _partition_sums(segment, is_object, mask, num_objects=num_objects)
-    table, soft = np.asarray(sums[0], np.int64), _over_blocks(sums[1])
+    num_slots = mask.shape[1] - 1
+    code, sums = _partition_codes(segment, is_object, mask, num_objects=num_objects)
+    table = _code_table(segment, code, num=(num_objects + 1, 4 * num_slots))
+    table = np.asarray(table, np.int64).reshape(len(mask), -1, 2, 2, num_slots)
+    soft = _over_blocks(sums)
     by_layer = table.sum(axis=2)  # [v, n+1, background wins, k]
     slots, background = by_layer[:, :, 0], by_layer[:, :, 1].sum(axis=-1, keepdims=True)
     everything = np.concatenate([slots, background], axis=-1)
@@ -243,19 +252,18 @@ def shape_tables(
 
 
 @jax.jit
-def _column_sums(maps: Real[Array, "v i h w"]) -> Float32[Array, "v i w"]:
-    # Also exact for 8 bits: a column of pixels stays far below 2**24.
-    return maps.astype(jnp.float32).sum(axis=-2)
-
-
-@jax.jit
-def _common_column_sums(
+def _shape_sums(
     shapes: Real[Array, "v labels h w"],
     predicted: Real[Array, "v k h w"],
     matching: Int[Array, " n"],
-) -> Float32[Array, "v n w"]:
+) -> tuple[Real[Array, "v n w"], Real[Array, "v n w"]]:
+    """Column by column: what true and matched shapes share, and the matched alone."""
     matched = jnp.take(predicted, matching, axis=1, mode="clip")
-    return _column_sums(jnp.minimum(shapes[:, :-1], matched))
+    # Also exact for 8 bits: 257 of them fit into 16 bits, and 2**16 into float32.
+    short = matched.dtype == jnp.uint8 and matched.shape[-2] <= 257
+    dtype = jnp.uint16 if short else jnp.float32
+    both = jnp.minimum(shapes[:, :-1], matched)
+    return both.sum(axis=-2, dtype=dtype), matched.sum(axis=-2, dtype=dtype)
 
 
 def intersections(
@@ -267,9 +275,9 @@ def intersections(
     if shapes.dtype != predicted.dtype:
         shapes, predicted = (as_float(values) for values in (shapes, predicted))
     scale = 255 if shapes.dtype == np.uint8 else 1
-    columns = _common_column_sums(shapes, predicted, matching), _column_sums(predicted)
+    columns = _shape_sums(shapes, predicted, matching)
     both, area = (np.asarray(x).sum(axis=-1, dtype=np.float64) for x in columns)
-    return both / scale, area[:, matching] / scale
+    return both / scale, area / scale
 
 
 def aligned(values: Real[np.ndarray, "..."]) -> Real[np.ndarray, "..."]:
