@@ -1,11 +1,13 @@
 """What a trained model sees in scenes: inference without training noise."""
 
+import functools
 from collections.abc import Iterator
-from typing import Any
+from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree, UInt8
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt8
 
 from ocloc_jax import data
 from ocloc_jax.models import compose, latents
@@ -64,6 +66,18 @@ def compose_layers(model: Ocloc, layers: Layers, found: Latents) -> Scene:
     return compose.compose(layers, found, Coefficients(), mode=model.mode)
 
 
+class Prediction(NamedTuple):
+    """What a model makes of one scene, on the host.
+
+    Attributes:
+      arrays: Truth and prediction, as `ocloc_jax.metrics` takes them.
+      latents: The fields of `Latents`.
+    """
+
+    arrays: dict[str, np.ndarray]
+    latents: dict[str, np.ndarray]
+
+
 def predictions(
     model: Ocloc,
     params: PyTree,
@@ -73,32 +87,45 @@ def predictions(
     num_slots: int,
     seed: int = 0,
     batch_size: int = 10,
-) -> Iterator[dict[str, Any]]:
-    """Truth and prediction of each scene, as `ocloc_jax.metrics` takes them."""
-    keys = ("image", *(key for key in LABELS if key in scenes.keys))
-    pipeline = data.EvalPipeline(scenes, batch_size, keys=keys, num_views=num_views)
+) -> Iterator[Prediction]:
+    """Truth and prediction of each scene in turn; a few batches are held at a time.
 
-    @jax.jit
-    def step(
-        params: PyTree, images: UInt8[Array, "b m h w 3"], key: PRNGKeyArray
+    The initial slots depend on the seed and the number of the scene only, so that the
+    batch size does not matter.
+    """
+    keys = ("image", *(key for key in LABELS if key in scenes.keys))
+    # Whichever process asks does all of it, on a device of its own.
+    pipeline = data.EvalPipeline(scenes, batch_size, keys, 0, 1, num_views=num_views)
+    for batch in pipeline.batches(device_buffer=1):
+        found = _predict(model, params, batch["image"], batch["index"], seed, num_slots)
+        found, true = jax.device_get((found, {key: batch[key] for key in keys}))
+        for row in np.flatnonzero(np.asarray(batch["valid"])):
+            arrays, latent = jax.tree.map(lambda x, row=row: x[row], found)
+            yield Prediction({k: v[row] for k, v in true.items()} | arrays, latent)
+
+
+@functools.partial(jax.jit, static_argnames=("model", "num_slots"))
+def _predict(
+    model: Ocloc,
+    params: PyTree,
+    images: UInt8[Array, "b m h w 3"],
+    index: Int[Array, " b"],
+    seed: Int[Array, ""] | int,
+    num_slots: int,
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    def one(
+        images: UInt8[Array, "m h w 3"], index: Int[Array, ""]
     ) -> tuple[Latents, Scene]:
+        key = jax.random.fold_in(jax.random.key(seed), index)
         return infer(model, params, data.to_model_range(images), key, num_slots)
 
-    for i, batch in enumerate(pipeline.batches()):
-        key = jax.random.fold_in(jax.random.key(seed), i)
-        found, scene = step(params, batch["image"], key)
-        for row in np.flatnonzero(np.asarray(batch["valid"])):
-            true = {key: np.asarray(batch[key][row]) for key in keys}
-            yield {**true, **_prediction(found, scene, int(row))}
-
-
-def _prediction(found: Latents, scene: Scene, row: int) -> dict[str, np.ndarray]:
-    layers = [scene.mask_obj[row], scene.mask_bck[row][:, None]]
-    presence = np.asarray(found.presence[row])
-    return {
-        "mask": np.concatenate([np.asarray(x) for x in layers], axis=1),
-        "shape": np.asarray(scene.shape[row]) * presence[None, :, None, None],
-        "presence": presence,
-        "order": np.asarray(scene.order[row]),
-        "reconstruction": (np.asarray(scene.recon[row]) + 1) / 2,
+    found, scene = jax.vmap(one)(images, index)
+    layers = [scene.mask_obj, scene.mask_bck[:, :, None]]
+    arrays = {
+        "mask": jnp.concatenate(layers, axis=2),
+        "shape": scene.shape * found.presence[:, None, :, None, None],
+        "presence": found.presence,
+        "order": scene.order,
+        "reconstruction": (scene.recon + 1) / 2,
     }
+    return arrays, dict(vars(found))

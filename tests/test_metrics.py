@@ -295,6 +295,20 @@ def test_mse_and_psnr():
     assert values["psnr"] == pytest.approx(20.0)
 
 
+def test_without_labels_only_the_reconstruction_is_scored():
+    scene = make_scene()
+    whole = metrics.score_scene(scene).values
+    images = {key: scene[key] for key in ("image", "reconstruction", "mask")}
+    result = metrics.evaluate_scenes([images])["pooled"]
+    assert {name for name, x in result.items() if x == x} == {"mse", "psnr"}
+    assert (result["mse"], result["psnr"]) == (whole["mse"], whole["psnr"])
+    images["image"] = scene["image"][:, :5]
+    with pytest.raises(ValueError, match="`reconstruction`.*disagree: axis h"):
+        metrics.score_scene(images)
+    with pytest.raises(ValueError, match=r"\['image'\] are missing"):
+        metrics.score_scene({"reconstruction": scene["reconstruction"]})
+
+
 def test_what_is_not_predicted_is_nan():
     scene = make_scene()
     result = metrics.evaluate(

@@ -125,6 +125,13 @@ def test_a_batch_equals_its_scenes_one_by_one():
         assert_same({key: value[i] for key, value in batch.items()}, rendered(index))
 
 
+def test_own_cameras_show_the_same_scene():
+    turned = {key: value[::-1] for key, value in rendered().items()}
+    assert_same(scenes.render_cameras(SPEC, 0, 0, turned["camera"]), turned)
+    with pytest.raises(ValueError, match="cameras is empty"):
+        scenes.render_cameras(SPEC, 0, 0, turned["camera"][:0])
+
+
 def test_the_first_views_stay_when_more_are_asked_for():
     more = scenes.render(dataclasses.replace(SPEC, num_views=11), seed=0, index=0)
     assert_same({key: value[:3] for key, value in more.items()}, rendered())

@@ -3,7 +3,7 @@
 import os
 import pathlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,14 +42,13 @@ def open_dataset(
     source = builder.as_data_source(
         split, deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES
     )
-    return _record_scenes(source, split, builder.info.metadata or {})
+    return _record_scenes(source, split, builder.info)
 
 
-def _record_scenes(
-    source: Any, split: str, metadata: dict[str, Any]
-) -> sources.RecordScenes:
+def _record_scenes(source: Any, split: str, info: Any) -> sources.RecordScenes:
     from ocloc_jax import records
 
+    metadata = info.metadata or {}
     if metadata.get("layout") != records.LAYOUT:
         raise ValueError(
             f"The dataset has record layout {metadata.get('layout')}, this program "
@@ -61,7 +60,13 @@ def _record_scenes(
     counts = smallest
     if smallest != largest:  # Photographs: look once, a record takes about 1 ms.
         counts = np.array([parsed[i].num_views for i in range(len(parsed))])
-    return sources.RecordScenes(parsed, metadata["keys"][split], counts, _decode)
+    known = {
+        "dataset": info.full_name,
+        "fingerprint": metadata.get("fingerprint"),
+        "num_objects": metadata.get("max_objects", {}).get(split),
+    }
+    keys = metadata["keys"][split]
+    return sources.RecordScenes(parsed, keys, counts, _decode, known)
 
 
 class ParsedRecords:
@@ -139,7 +144,7 @@ def unpack(
             work.rename(directory)  # Only a complete copy ever has the final name.
         finally:
             shutil.rmtree(work, ignore_errors=True)
-    unpacked = _open_unpacked(directory, keys)
+    unpacked = _open_unpacked(directory, keys, scenes.metadata)
     if not _same(scenes, unpacked, keys):
         raise ValueError(
             f"{directory} was unpacked from another dataset; delete it, or name "
@@ -163,14 +168,16 @@ def _write(scenes: sources.Scenes, work: pathlib.Path, keys: Sequence[str]) -> N
         file.flush()
 
 
-def _open_unpacked(directory: pathlib.Path, keys: Sequence[str]) -> sources.ArrayScenes:
+def _open_unpacked(
+    directory: pathlib.Path, keys: Sequence[str], metadata: Mapping[str, Any]
+) -> sources.ArrayScenes:
     missing = [key for key in keys if not (directory / f"{key}.npy").exists()]
     if missing:
         raise FileNotFoundError(
             f"{directory} lacks {missing}; delete it to unpack it again."
         )
     arrays = {key: np.load(directory / f"{key}.npy", mmap_mode="r") for key in keys}
-    return sources.ArrayScenes(arrays)
+    return sources.ArrayScenes(arrays, metadata)
 
 
 def _same(left: sources.Scenes, right: sources.Scenes, keys: Sequence[str]) -> bool:

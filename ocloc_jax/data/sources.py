@@ -18,10 +18,13 @@ class Scenes(Protocol):
     Attributes:
       keys: The arrays that every scene can give.
       view_counts: How many views each scene has; its length is that of the dataset.
+      metadata: What is known beyond the scenes: `dataset` (its name), `fingerprint`,
+        `num_objects` (the largest number in a scene, the background's index).
     """
 
     keys: tuple[str, ...]
     view_counts: Int[np.ndarray, " s"]
+    metadata: Mapping[str, Any]
 
     def __len__(self) -> int: ...
 
@@ -41,7 +44,11 @@ class ArrayScenes:
     memory-mapped (see `ocloc_jax.data.unpack`): only chosen views are then read.
     """
 
-    def __init__(self, scenes: Sequence[Mapping[str, Any]] | Mapping[str, Any]):
+    def __init__(
+        self,
+        scenes: Sequence[Mapping[str, Any]] | Mapping[str, Any],
+        metadata: Mapping[str, Any] | None = None,
+    ):
         """Checks that all arrays agree on the numbers of scenes and views."""
         if isinstance(scenes, Mapping):
             _check_equal_lengths("the numbers of scenes differ", scenes)
@@ -57,7 +64,7 @@ class ArrayScenes:
                     f"{sorted(self.keys)}; give every scene the same."
                 )
             _check_equal_lengths(f"scene {i}: the numbers of views differ", scene)
-        self._scenes = scenes
+        self._scenes, self.metadata = scenes, dict(metadata or {})
         counts = [len(scene[self.keys[0]]) for scene in scenes]
         self.view_counts = np.array(counts, np.int64)
 
@@ -83,6 +90,7 @@ class RecordScenes:
         keys: Sequence[str],
         view_counts: int | Int[np.ndarray, " s"],
         decode: Decoder,
+        metadata: Mapping[str, Any] | None = None,
     ):
         """Wraps a source of encoded scenes.
 
@@ -91,7 +99,9 @@ class RecordScenes:
           keys: What `decode` can give of an example.
           view_counts: Number of views of every scene, or of each one.
           decode: Called with an example, views and keys; decodes those views.
+          metadata: See `Scenes`.
         """
+        self.metadata = dict(metadata or {})
         self.keys = tuple(keys)
         self.view_counts = np.broadcast_to(
             np.asarray(view_counts, np.int64), (len(source),)

@@ -45,6 +45,7 @@ from ocloc_jax.metrics.scoring import (
     evaluate_scenes,
     mean_and_deviation,
     score_scene,
+    score_scenes,
     summarize,
 )
 from ocloc_jax.metrics.training import training_metrics
@@ -59,6 +60,7 @@ __all__ = [
     "probe",
     "published",
     "score_scene",
+    "score_scenes",
     "summarize",
     "training_metrics",
 ]

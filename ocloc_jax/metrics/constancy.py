@@ -110,10 +110,16 @@ def accuracy_by_views(
     Returns:
       `num_views` in ascending order, and for each score as many values.
     """
-    order = sorted(scenes)
+    results = {n: scoring.evaluate_scenes(s)[kind] for n, s in scenes.items()}
+    return curves(results)
+
+
+def curves(results: Mapping[int, Mapping[str, float]]) -> dict[str, np.ndarray]:
+    """The same from the averages for each number of views."""
+    order = sorted(results)
     for count in order:
         if count < 1:
             raise ValueError(f"{count} is no number of views.")
-    results = [scoring.evaluate_scenes(scenes[count])[kind] for count in order]
-    curves = {name: np.array([r[name] for r in results]) for name in results[0]}
-    return {"num_views": np.array(order), **curves}
+    names = results[order[0]]
+    found = {name: np.array([results[n][name] for n in order]) for name in names}
+    return {"num_views": np.array(order), **found}

@@ -27,7 +27,7 @@ class SceneScores:
     Attributes:
       values: Numbers of this scene alone, nan where one has no meaning.
       sums: Numerators and denominators of the pooled averages.
-      matching: Slot of each object.
+      matching: Slot of each object; this and what follows only where it is known.
       partition: Tables of the two partitions, view by view.
       object_iou: IoU of each object, nan where it does not exist.
       object_f1: F1 of each object.
@@ -38,8 +38,8 @@ class SceneScores:
 
     values: dict[str, float]
     sums: dict[str, float]
-    matching: np.ndarray
-    partition: counting.PartitionTables
+    matching: np.ndarray | None = None
+    partition: counting.PartitionTables | None = None
     object_iou: np.ndarray | None = None
     object_f1: np.ndarray | None = None
     true_order: np.ndarray | None = None
@@ -56,6 +56,8 @@ def score_scene(scene: Mapping[str, Any]) -> SceneScores:
     Returns:
       The scores and what is needed to average them.
     """
+    if scene.get("segment") is None and scene.get("reconstruction") is not None:
+        return _score_images(scene)
     arrays = validation.checked_scene(scene)
     tables = counting.partition_tables(
         arrays.segment,
@@ -65,7 +67,7 @@ def score_scene(scene: Mapping[str, Any]) -> SceneScores:
     )
     matching = amodal.match(tables.overlap.sum(axis=0))
     sums, details = _amodal_scores(arrays, matching)
-    sums |= _image_sums(arrays)
+    sums |= _image_sums(arrays.image, arrays.reconstruction)
     values = _partition_scores(tables)
     values["oca"] = _counts_right(arrays.presence, tables)
     for name, (top, bottom) in _POOLED_SUMS.items():
@@ -99,11 +101,21 @@ def _amodal_scores(
     return sums, details
 
 
-def _image_sums(arrays: validation.Scene) -> dict[str, float]:
-    if arrays.image is None or arrays.reconstruction is None:
+def _image_sums(
+    image: np.ndarray | None, reconstruction: np.ndarray | None
+) -> dict[str, float]:
+    if image is None or reconstruction is None:
         return {}
-    error = np.square(arrays.image - arrays.reconstruction, dtype=np.float64)
+    error = np.square(image - reconstruction, dtype=np.float64)
     return {"squared_error": float(error.sum()), "num_values": float(error.size)}
+
+
+def _score_images(scene: Mapping[str, Any]) -> SceneScores:
+    """Without labels a reconstruction is all that can be judged."""
+    sums = _image_sums(*validation.checked_images(scene))
+    mse = _ratio(sums["squared_error"], sums["num_values"])
+    values = dict.fromkeys(METRICS, float("nan")) | {"mse": mse, "psnr": _psnr(mse)}
+    return SceneScores(values, sums)
 
 
 def _partition_scores(tables: counting.PartitionTables) -> dict[str, float]:
@@ -168,17 +180,14 @@ def _mean(values: np.ndarray) -> float:
     return float(known.mean()) if known.size else float("nan")
 
 
-def evaluate_scenes(
+def score_scenes(
     scenes: Iterable[Mapping[str, Any]], num_threads: int = 2
-) -> dict[str, Any]:
+) -> list[SceneScores]:
     """Scores scenes as they come, so that a split needs the memory of a few scenes.
 
     Args:
       scenes: For each scene the arrays of `evaluate` without the scene axis.
       num_threads: Scenes in work at a time; one counts while another is averaged.
-
-    Returns:
-      The dict of `summarize`.
     """
     waiting: collections.deque[futures.Future[SceneScores]] = collections.deque()
     scores = []
@@ -188,7 +197,14 @@ def evaluate_scenes(
             if len(waiting) > num_threads:
                 scores.append(waiting.popleft().result())
         scores.extend(future.result() for future in waiting)
-    return summarize(scores)
+    return scores
+
+
+def evaluate_scenes(
+    scenes: Iterable[Mapping[str, Any]], num_threads: int = 2
+) -> dict[str, Any]:
+    """The dict of `summarize` for scenes that come one by one, as `score_scenes`."""
+    return summarize(score_scenes(scenes, num_threads))
 
 
 def evaluate(**arrays: Any) -> dict[str, Any]:
@@ -196,7 +212,8 @@ def evaluate(**arrays: Any) -> dict[str, Any]:
 
     8-bit maps are 0..255, float maps in [0, 1]. `n` is the largest number of objects
     of the split, `k` the number of object slots, with `k >= n`. What a method does
-    not predict may be left out (or None); its scores are nan.
+    not predict may be left out (or None); its scores are nan. Without `segment` only
+    `mse` and `psnr` are numbers.
 
     Args:
       **arrays: By keyword:

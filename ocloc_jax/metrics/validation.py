@@ -93,6 +93,16 @@ def checked_scene(scene: Mapping[str, Any]) -> Scene:
     )
 
 
+def checked_images(scene: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Image and reconstruction of a scene without labels, in [0, 1]."""
+    names = ("image", "reconstruction")
+    if missing := [name for name in names if scene.get(name) is None]:
+        raise ValueError(f"The arrays {missing} are missing; without `segment` both.")
+    arrays = {name: _as_map(name, scene[name]) for name in names}
+    _axis_sizes(arrays)
+    return _unit(arrays["image"]), _unit(arrays["reconstruction"])
+
+
 def _check_keys(given: Mapping[str, Any]) -> None:
     unknown = sorted(set(given) - set(_AXES))
     if unknown:

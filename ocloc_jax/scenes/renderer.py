@@ -3,7 +3,8 @@
 import collections
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -62,6 +63,29 @@ def render_batch(spec: SceneSpec, seed: int, indices: Sequence[int]) -> Record:
     }
 
 
+def render_cameras(
+    spec: SceneSpec, seed: int, index: int, cameras: Float[np.ndarray, "v 3"]
+) -> Record:
+    """Renders one scene from cameras of one's own choice, also between its views.
+
+    Args:
+      spec: What the scenes look like; its number of views does not matter.
+      seed: See `render_batch`.
+      index: See `render_batch`.
+      cameras: Azimuth, elevation and distance of each.
+
+    Returns:
+      As `render_batch`, without the axis of scenes.
+    """
+    _check(seed, [index])
+    if len(cameras) == 0:
+        raise ValueError("cameras is empty; give at least one.")
+    _, scene = sample_scene(layout_spec(spec), np.uint32(seed), np.uint32(index))
+    jobs = ((scene, camera) for camera in np.asarray(cameras, np.float32))
+    views = list(_render_each(picture_spec(spec), jobs))
+    return {key: np.stack([view[key] for view in views]) for key in views[0]}
+
+
 def _check(seed: int, indices: Sequence[int]) -> None:
     if len(indices) == 0:
         raise ValueError("indices is empty; name at least one scene.")
@@ -73,16 +97,27 @@ def _check(seed: int, indices: Sequence[int]) -> None:
 def _render_views(
     spec: SceneSpec, seed: int, indices: Sequence[int]
 ) -> Iterator[Record]:
-    """Yields views scene by scene while the next ones are being computed."""
-    layout, picture = layout_spec(spec), picture_spec(spec)
+    """Yields views scene by scene."""
+    layout = layout_spec(spec)
+
+    def jobs() -> Iterator[tuple[Scene, Float[Array, "3"]]]:
+        for index in indices:
+            key, scene = sample_scene(layout, np.uint32(seed), np.uint32(index))
+            for view in range(spec.num_views):
+                yield scene, _sample_camera(layout, key, np.int32(view))
+
+    return _render_each(picture_spec(spec), jobs())
+
+
+def _render_each(
+    spec: SceneSpec, jobs: Iterable[tuple[Scene, Any]]
+) -> Iterator[Record]:
+    """Yields a view of each scene and camera while the next are being computed."""
     pending = collections.deque()
-    for index in indices:
-        key, scene = sample_scene(layout, np.uint32(seed), np.uint32(index))
-        for view in range(spec.num_views):
-            if len(pending) == _IN_FLIGHT:
-                yield jax.device_get(pending.popleft())
-            camera = _sample_camera(layout, key, np.int32(view))
-            pending.append(render_view(picture, scene, camera))
+    for scene, camera in jobs:
+        if len(pending) == _IN_FLIGHT:
+            yield jax.device_get(pending.popleft())
+        pending.append(render_view(spec, scene, camera))
     while pending:
         yield jax.device_get(pending.popleft())
 
