@@ -33,8 +33,8 @@ def published(dataset: str, variant: str = "published") -> ml_collections.Config
     )
     config.objective = dict(num_slots=7, sigma_x=0.2, alpha=4.5)
     config.data = dict(name=f"multiview_{dataset}/released", data_dir="data")
-    config.report = dict(num_views=8, num_slots=7)
     config.render = dict(split="test", scenes=(0, 1, 2), num_views=4, num_slots=7)
+    config.eval = evaluation(num_views=8, test=7, test_general=11)
     smoke = variant == "smoke"
     config.stages = dict(
         single=_stage(dataset, "single", 32, variant, 4 if smoke else None),
@@ -42,6 +42,23 @@ def published(dataset: str, variant: str = "published") -> ml_collections.Config
     )
     config.log_every, config.validate_every, config.checkpoint_every = 100, 2000, 2000
     return _make_smoke(config) if smoke else config
+
+
+def evaluation(num_views: int, **num_slots: int) -> dict:
+    """What `--mode=eval` and the end of a training run score; docs/evaluation.md.
+
+    Args:
+      num_views: M, from the first view of a scene.
+      **num_slots: K for each split; a split with 0 slots is left out.
+    """
+    splits = dict(test=0, test_general=0, train=0, validation=0) | num_slots
+    return dict(
+        splits={split: dict(num_slots=k) for split, k in splits.items()},
+        num_views=num_views,
+        num_passes=5,
+        batch_size=4,
+        constancy=True,
+    )
 
 
 def _stage(
@@ -61,11 +78,13 @@ def _stage(
 def _make_smoke(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
     config.data = dict(
         scenes=dict(size=16, num_views=2, min_objects=1, max_objects=2, samples=1),
-        num_scenes=dict(train=16, validation=8),
+        num_scenes=dict(train=16, validation=8, test=4),
         seed=0,
     )
     config.objective.num_slots = config.render.num_slots = 2
     config.render.split, config.render.num_views = "validation", 2
+    config.eval = evaluation(num_views=2, test=2)
+    config.eval.num_passes, config.eval.constancy = 2, False
     for stage in config.stages.values():
         stage.batch_size, stage.views.max_views = 8, 2
     config.log_every, config.validate_every, config.checkpoint_every = 1, 2, 2

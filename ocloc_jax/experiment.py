@@ -1,5 +1,6 @@
 """An experiment from its config: data, model, and its stages one after another."""
 
+import dataclasses
 import json
 import pathlib
 from typing import Any
@@ -8,7 +9,7 @@ import jax
 import ml_collections
 import numpy as np
 
-from ocloc_jax import data, loop, report, scenes, schedules, train, weights
+from ocloc_jax import data, loop, run_figures, scenes, schedules, train, weights
 from ocloc_jax.models import sizes
 from ocloc_jax.models.initial import init
 from ocloc_jax.models.ocloc import Ocloc
@@ -29,21 +30,42 @@ def load_scenes(config: Config, split: str) -> data.Scenes:
     """Scenes of a split: of a built dataset, or ray-traced into memory."""
     if "name" in config.data:
         return data.open_dataset(config.data.name, split, config.data.get("data_dir"))
-    spec = scenes.SceneSpec(**config.data.scenes.to_dict())
+    spec, seed = scene_spec(config, split), split_seed(config, split)
     indices = range(config.data.num_scenes[split])
-    # A seed for each split, so that no scene is in two of them.
-    seed = config.data.seed + SPLITS.index(split)
     batches = [
         scenes.render_batch(spec, seed, list(indices[i : i + 50]))
         for i in range(0, len(indices), 50)
     ]
     stacked = {k: np.concatenate([b[k] for b in batches]) for k in batches[0]}
-    return data.ArrayScenes(stacked)
+    known = {"dataset": "ray-traced", "num_objects": spec.max_objects, "seed": seed}
+    return data.ArrayScenes(stacked, known | {"spec": dataclasses.asdict(spec)})
+
+
+def scene_spec(config: Config, split: str) -> scenes.SceneSpec:
+    """What ray-traced scenes of a split look like; Test 2 may have more objects."""
+    if split not in config.data.num_scenes:
+        raise ValueError(
+            f"data.num_scenes has no split {split!r}, only "
+            f"{sorted(config.data.num_scenes)}; say how many scenes it has."
+        )
+    fields = config.data.scenes.to_dict()
+    if split == "test_general":
+        fields |= config.data.get("general", {})
+    return scenes.SceneSpec(**fields)
+
+
+def split_seed(config: Config, split: str) -> int:
+    """A seed for each split, so that no scene is in two of them."""
+    return config.data.seed + SPLITS.index(split)
 
 
 def run(config: Config, workdir: pathlib.Path) -> pathlib.Path:
     """Trains all stages, resuming where an earlier run stopped; the best weights."""
+    from ocloc_jax import evaluate  # which loads its scenes with this module
+
     check(config)
+    if config.get("eval"):
+        evaluate.check(config)  # rather now than after a week of training
     claim(workdir, config)
     model = make_model(config)
     splits = {split: load_scenes(config, split) for split in ("train", "validation")}
@@ -56,9 +78,9 @@ def run(config: Config, workdir: pathlib.Path) -> pathlib.Path:
     for name, plan in plans.items():
         best = loop.run_stage(name, plan, model, params, splits, workdir / name)
         _, params = weights.load(best)
-    if "test" in config.data.get("num_scenes", ()):
-        options = config.report.to_dict()
-        report.write(best, load_scenes(config, "test"), workdir, options)
+    run_figures.draw(workdir, splits["validation"], config.objective.num_slots)
+    if config.get("eval"):
+        evaluate.run(config, workdir)
     print(f"best weights: {best}")
     return best
 

@@ -333,6 +333,23 @@ def test_curves_draw_points_lines_and_nothing():
         figures.curves(rows, [])
 
 
+def test_lines_have_their_own_colours_and_range():
+    panels = {"a": {"up": [0.0, 1.0], "gap": [None, 0.5]}, "b": {"none": [None, None]}}
+    picture = figures.lines([1, 2], panels, "number of views")
+    blue, orange = (
+        (picture == c).all(axis=-1) for c in ([31, 95, 168], [217, 130, 43])
+    )
+    left = picture.shape[1] // 2
+    assert blue[:, :left].sum() > 100 and orange[:, :left].sum() > 10
+    assert not blue[:, left:].any()
+    low = figures.lines([1, 2], {"a": {"low": [0.0, 0.1]}}, "x")
+    fixed = figures.lines([1, 2], {"a": {"low": [0.0, 0.1]}}, "x", shares=["a"])
+    heights = [
+        np.ptp(np.nonzero((p == [31, 95, 168]).all(-1))[0]) for p in (low, fixed)
+    ]
+    assert heights[1] < 0.4 * heights[0]
+
+
 def test_curves_need_no_display_and_import_matplotlib_late():
     code = (
         "import sys; from ocloc_jax import figures; "

@@ -14,6 +14,7 @@ import optax
 import pytest
 import small
 
+from configs import common
 from ocloc_jax import data, experiment, loop, recipes, train, weights
 from ocloc_jax.logs import read_json_lines
 
@@ -37,7 +38,8 @@ def small_config(**changes) -> ml_collections.ConfigDict:
         num_scenes=dict(train=16, validation=12, test=9),
         seed=0,
     )
-    config.report = dict(num_views=2, num_slots=3)
+    config.eval = common.evaluation(num_views=2, test=3)
+    config.eval.num_passes, config.eval.constancy = 2, False
     config.stages = {
         name: dict(
             batch_size=8,
@@ -143,8 +145,9 @@ def whole_run(tmp_path_factory):
 
 
 def test_run_leaves_what_people_read(whole_run):
-    results = json.loads((whole_run / "results.json").read_text())
-    assert results["scenes"] == 9 and 0 <= results["pooled"]["oca"] <= 1
+    results = json.loads((whole_run / "eval" / "results.json").read_text())
+    test = results["splits"]["test"]
+    assert test["num_scenes"] == 9 and 0 <= test["mean"]["pooled"]["oca"] <= 1
     for name in ("decomposition.png", "single/curves.png", "multi/curves.png"):
         assert (whole_run / name).stat().st_size > 1000
     row = rows(whole_run, "multi")[-1]

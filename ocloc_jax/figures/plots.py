@@ -1,4 +1,4 @@
-"""Curves of a training run, from the rows of its `metrics.jsonl`."""
+"""Curves: of a training run from its `metrics.jsonl`, and lines of any numbers."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ from ocloc_jax.figures.grid import Picture
 _COLUMNS = 3
 _INCHES = (3.4, 2.4)
 _LINE, _WARNING = "#1f5fa8", "#c62828"
+_COLOURS = (_LINE, "#d9822b", "#3b7d3b", "#7b4fa3")
 
 
 def curves(
@@ -25,25 +26,62 @@ def curves(
       keys: What to draw. One that no row holds gets a panel that says so.
       step: Key of the step.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     keys = list(dict.fromkeys(keys))
-    if not keys:
-        raise ValueError("There are no keys to draw.")
-    num_columns = min(_COLUMNS, len(keys))
-    num_rows = math.ceil(len(keys) / num_columns)
-    size = (_INCHES[0] * num_columns, _INCHES[1] * num_rows)
-    figure = Figure(figsize=size, dpi=110, layout="constrained")
-    canvas = FigureCanvasAgg(figure)  # pyplot would want a display, and keep state
-    axes = figure.subplots(num_rows, num_columns, squeeze=False).flatten()
     drawn = {key: series(rows, key, step) for key in keys}
+    figure, axes = _panels(len(keys))
     limits = _limits(np.concatenate([steps for steps, _ in drawn.values()]))
-    for axis, (key, (steps, values)) in zip(axes, drawn.items(), strict=False):
+    for axis, (key, (steps, values)) in zip(axes, drawn.items(), strict=True):
         _draw(axis, key, steps, values)
         axis.set_xlim(*limits)
-    for axis in axes[len(keys) :]:
+    return _pixels(figure)
+
+
+def lines(
+    positions: Sequence[float | int],
+    panels: Mapping[str, Mapping[str, Sequence[float | None]]],
+    name: str,
+    shares: Sequence[str] = (),
+) -> Picture:
+    """Draws named lines over the same positions, in panels of their own.
+
+    Args:
+      positions: Of the points, such as numbers of views.
+      panels: For each panel its lines; null leaves a gap.
+      name: Of the positions.
+      shares: Panels that are drawn from 0 to 1.
+    """
+    figure, axes = _panels(len(panels))
+    for axis, (title, drawn) in zip(axes, panels.items(), strict=True):
+        for (label, values), colour in zip(drawn.items(), _COLOURS, strict=False):
+            numbers = [math.nan if value is None else value for value in values]
+            axis.plot(positions, numbers, "o-", c=colour, markersize=4, label=label)
+        if title in shares:
+            axis.set_ylim(-0.03, 1.03)
+        _label(axis, title, name, num_missing=0)
+    axes[0].legend(fontsize=8, frameon=False)
+    return _pixels(figure)
+
+
+def _panels(num: int) -> tuple[Any, list[Any]]:
+    """A figure with so many empty panels."""
+    from matplotlib.figure import Figure
+
+    if not num:
+        raise ValueError("There are no keys to draw.")
+    num_columns = min(_COLUMNS, num)
+    num_rows = math.ceil(num / num_columns)
+    size = (_INCHES[0] * num_columns, _INCHES[1] * num_rows)
+    figure = Figure(figsize=size, dpi=110, layout="constrained")
+    axes = list(figure.subplots(num_rows, num_columns, squeeze=False).flatten())
+    for axis in axes[num:]:
         axis.set_axis_off()
+    return figure, axes[:num]
+
+
+def _pixels(figure: Any) -> Picture:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(figure)  # pyplot would want a display, and keep state
     canvas.draw()
     return np.array(canvas.buffer_rgba())[..., :3].copy()
 
@@ -97,7 +135,7 @@ def _draw(
     if not finite.all():  # at the lower edge, whatever the range of the values
         place = dict(transform=axis.get_xaxis_transform(), clip_on=False, zorder=3)
         axis.plot(steps[~finite], np.zeros((~finite).sum()), "x", c=_WARNING, **place)
-    _label(axis, name, int((~finite).sum()))
+    _label(axis, name, "step", int((~finite).sum()))
 
 
 def _alone(finite: np.ndarray) -> np.ndarray:
@@ -105,12 +143,12 @@ def _alone(finite: np.ndarray) -> np.ndarray:
     return finite & ~padded[:-2] & ~padded[2:]
 
 
-def _label(axis: Any, name: str, num_missing: int) -> None:
+def _label(axis: Any, name: str, below: str, num_missing: int) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     title = f"{name} ({num_missing} not finite)" if num_missing else name
     axis.set_title(title, fontsize=10, color=_WARNING if num_missing else "black")
-    axis.set_xlabel("step", fontsize=9)
+    axis.set_xlabel(below, fontsize=9)
     axis.tick_params(labelsize=8)
     axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))  # 25k

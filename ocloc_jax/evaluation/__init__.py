@@ -1,0 +1,1 @@
+"""Parts of `ocloc_jax.evaluate`: passes over a split, object constancy, tables."""
