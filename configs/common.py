@@ -56,7 +56,7 @@ def evaluation(num_views: int, **num_slots: int) -> dict:
         splits={split: dict(num_slots=k) for split, k in splits.items()},
         num_views=num_views,
         num_passes=5,
-        batch_size=4,
+        batch_size=2,
         constancy=True,
     )
 

@@ -35,7 +35,7 @@ class Options:
     splits: dict[str, dict[str, int]]
     num_views: int = 8
     num_passes: int = 5
-    batch_size: int = 4
+    batch_size: int = 2
     constancy: bool = True
 
     def __post_init__(self) -> None:
