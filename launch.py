@@ -3,6 +3,7 @@
 import datetime
 import importlib
 import pathlib
+import sys
 
 from absl import app, flags, logging
 from ml_collections import config_flags
@@ -61,6 +62,27 @@ def _options() -> dict[str, str | None]:
     return {}
 
 
+def _parse_flags(argv: list[str]) -> list[str]:
+    """A misspelt --config.KEY ends with a sentence and the keys that there are."""
+    try:
+        return app.parse_flags_with_usage(argv)
+    except (AttributeError, KeyError) as error:
+        fault = _unknown_key(argv)
+        raise SystemExit(f"error: {fault or error}") from error
+
+
+def _unknown_key(argv: list[str]) -> str | None:
+    from ocloc_jax import checks
+
+    overrides = [arg for arg in argv if arg.startswith("--config.")]
+    sys.argv[:] = [arg for arg in argv if arg not in overrides]
+    flags.FLAGS.unparse_flags()
+    flags.FLAGS(sys.argv)
+    paths = (arg.removeprefix("--config.").partition("=")[0] for arg in overrides)
+    faults = (checks.unknown_override(_CONFIG.value, path) for path in paths)
+    return next(filter(None, faults), None)
+
+
 def _new_workdir() -> pathlib.Path:
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     name = pathlib.Path(flags.FLAGS["config"].config_filename).stem
@@ -68,4 +90,4 @@ def _new_workdir() -> pathlib.Path:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, flags_parser=_parse_flags)

@@ -29,7 +29,7 @@ def get_config(variant: str = "demo") -> ml_collections.ConfigDict:
         shadows=True,
         mode="released",
         num_iterations=3,
-        remat=False,
+        remat="none",
         dtype="float32",
     )
     # The likelihood sums over pixels and the KL does not: sigma_x follows the size.
@@ -47,6 +47,7 @@ def get_config(variant: str = "demo") -> ml_collections.ConfigDict:
     config.stages = dict(
         single=dict(
             batch_size=16,
+            accumulate=1,
             views=dict(stage="single", max_views=1),
             learning_rate=dict(
                 base=1e-3, num_steps=steps, decay=0.1, warmup_steps=steps // 5
@@ -56,9 +57,12 @@ def get_config(variant: str = "demo") -> ml_collections.ConfigDict:
         )
     )
     config.log_every, config.validate_every, config.checkpoint_every = 25, 250, 250
+    config.figure_every, config.wandb = 250, ""
+    config.plan = dict(target="here", utilisation=0.3, views=())
     if variant == "smoke":
         config.data.num_scenes = dict(train=32, validation=16, test=16, test_general=16)
         config.log_every, config.validate_every, config.checkpoint_every = 1, 3, 3
+        config.figure_every = 6
     return config
 
 

@@ -9,14 +9,13 @@ import jax
 import ml_collections
 import numpy as np
 
-from ocloc_jax import data, loop, run_figures, scenes, schedules, train, weights
+from ocloc_jax import checks, data, loop, parameters, run_figures, scenes, train, weights
 from ocloc_jax.models import sizes
 from ocloc_jax.models.initial import init
 from ocloc_jax.models.ocloc import Ocloc
 
 Config = ml_collections.ConfigDict
 
-STAGES = ("single", "multi")
 SPLITS = ("train", "validation", "test", "test_general")
 
 
@@ -63,14 +62,16 @@ def run(config: Config, workdir: pathlib.Path) -> pathlib.Path:
     """Trains all stages, resuming where an earlier run stopped; the best weights."""
     from ocloc_jax import evaluate  # which loads its scenes with this module
 
-    check(config)
+    checks.check(config)
     if config.get("eval"):
         evaluate.check(config)  # rather now than after a week of training
     claim(workdir, config)
     model = make_model(config)
+    (workdir / "parameters.txt").write_text(parameters.table(model))
+    print(parameters.summary(model))
     splits = {split: load_scenes(config, split) for split in ("train", "validation")}
-    # A ConfigDict keeps its keys in alphabetical order.
-    names = [stage for stage in STAGES if stage in config.stages]
+    checks.check_scenes(config, splits)
+    names = stage_names(config)
     plans = {name: make_plan(config, config.stages[name]) for name in names}
     for plan in plans.values():
         loop.make_pipelines(plan, splits)  # so that the last stage's faults show now
@@ -83,6 +84,18 @@ def run(config: Config, workdir: pathlib.Path) -> pathlib.Path:
         evaluate.run(config, workdir)
     print(f"best weights: {best}")
     return best
+
+
+def stage_names(config: Config) -> list[str]:
+    """In the order of training; a ConfigDict keeps its keys in that of the alphabet."""
+    return [stage for stage in checks.STAGES if stage in config.stages]
+
+
+def view_counts(stage: Config) -> range:
+    """Every number of views that a batch of a stage can have."""
+    if stage.views.stage == "single":
+        return range(1, 2)
+    return range(stage.views.get("min_views", 1), stage.views.max_views + 1)
 
 
 def make_plan(config: Config, stage: Config) -> loop.Plan:
@@ -98,6 +111,9 @@ def make_plan(config: Config, stage: Config) -> loop.Plan:
         log_every=config.log_every,
         validate_every=config.validate_every,
         checkpoint_every=config.checkpoint_every,
+        accumulate=stage.get("accumulate", 1),
+        figure_every=config.get("figure_every", 0),
+        wandb=config.get("wandb", ""),
     )
 
 
@@ -112,23 +128,6 @@ def initial_params(config: Config, model: Ocloc) -> Any:
             f"{model}. Change config.model or choose other weights."
         )
     return params
-
-
-def check(config: Config) -> None:
-    """Stops before any work at values that cannot be meant."""
-    for name, stage in config.stages.items():
-        schedules.check_table(stage.coefficients.to_dict())
-        if stage.batch_size % jax.device_count():
-            raise ValueError(
-                f"stages.{name}.batch_size is {stage.batch_size}, which cannot be "
-                f"split over {jax.device_count()} devices; choose a multiple."
-            )
-    spec = config.data.get("scenes")
-    if spec and config.objective.num_slots < spec.max_objects:
-        raise ValueError(
-            f"objective.num_slots is {config.objective.num_slots}, but scenes have up "
-            f"to {spec.max_objects} objects; give at least as many slots."
-        )
 
 
 def claim(workdir: pathlib.Path, config: Config) -> None:

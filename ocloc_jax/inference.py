@@ -1,7 +1,7 @@
 """What a trained model sees in scenes: inference without training noise."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import jax
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt8
 
-from ocloc_jax import data
+from ocloc_jax import data, figures
 from ocloc_jax.models import compose, latents
 from ocloc_jax.models import noise as noise_lib
 from ocloc_jax.models.compose import Scene
@@ -129,3 +129,24 @@ def _predict(
         "reconstruction": (scene.recon + 1) / 2,
     }
     return arrays, dict(vars(found))
+
+
+def make_picture(
+    model: Ocloc, pipeline: data.EvalPipeline, num_slots: int
+) -> Callable[[PyTree], figures.Picture]:
+    """A function of the parameters: how the first scene of a split is taken apart."""
+
+    def run(params: PyTree, images: UInt8[Array, "1 m h w 3"]) -> tuple[Latents, Scene]:
+        images = data.to_model_range(images)
+        return infer(model, params, images, jax.random.key(0), num_slots)
+
+    jitted = jax.jit(run)
+
+    def picture(params: PyTree) -> figures.Picture:
+        scenes, views = pipeline.scenes, list(range(pipeline.num_views))
+        images = scenes.decode(scenes[0], views, ("image",))["image"]
+        found, scene = jitted(params, images[None])
+        found, scene = jax.tree.map(lambda x: np.asarray(x[0]), (found, scene))
+        return figures.decomposition(images / 127.5 - 1, scene, found.presence)
+
+    return picture

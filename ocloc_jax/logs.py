@@ -1,19 +1,40 @@
-"""What a run leaves to be read: JSON lines, and one live line on the terminal."""
+"""What people watch: JSON lines, TensorBoard, wandb, and a live line."""
 
+import importlib
 import json
 import math
 import os
 import pathlib
+import secrets
 import sys
 import time
+import weakref
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
+import jax
 import tqdm
+
+from ocloc_jax import figures
+from ocloc_jax.figures import Picture
+
+
+@runtime_checkable
+class Writer(Protocol):
+    """Where numbers and pictures go; tags are like `train/nll`."""
+
+    def write(self, step: int, values: Mapping[str, Any]) -> None: ...
+
+    def draw(self, step: int, tag: str, picture: Picture) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class JsonLines:
-    """Appends rows of numbers to a file, one JSON object per line."""
+    """Appends rows of numbers to a file, one JSON object per line.
+
+    Of pictures the newest lies beside it, as `validation_decomposition.png`.
+    """
 
     def __init__(self, path: pathlib.Path, *, keep_until: int):
         """Opens the file; rows after step `keep_until` are about to be made again."""
@@ -30,6 +51,13 @@ class JsonLines:
         row |= {name: _plain(value) for name, value in values.items()}
         with self._path.open("a") as file:
             file.write(json.dumps(row) + "\n")
+
+    def draw(self, step: int, tag: str, picture: Picture) -> None:
+        """Replaces the picture of this tag."""
+        figures.save(self._path.with_name(tag.replace("/", "_") + ".png"), picture)
+
+    def close(self) -> None:
+        """Nothing is held back."""
 
 
 def read_json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
@@ -48,43 +76,155 @@ def _plain(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
+class TensorBoard:
+    """Event files that TensorBoard opens; TensorFlow is not needed."""
+
+    def __init__(self, directory: pathlib.Path, *, keep_until: int):
+        """Hides what an earlier part of the run wrote after step `keep_until`."""
+        import tensorboardX  # not needed by those who only infer
+
+        self._writer = tensorboardX.SummaryWriter(
+            str(directory),
+            purge_step=keep_until + 1,
+            flush_secs=5,
+            # Names end in the second by default, and a file of the same is replaced.
+            filename_suffix=f".{time.time_ns()}",
+        )
+        # Also at the end of the program, and when a stop leaves the loop.
+        self._close = weakref.finalize(self, self._writer.close)
+
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
+        """Adds one point to the curve of every tag."""
+        for tag, value in values.items():
+            self._writer.add_scalar(tag, float(value), step)
+
+    def draw(self, step: int, tag: str, picture: Picture) -> None:
+        """Adds a picture."""
+        self._writer.add_image(tag, picture, step, dataformats="HWC")
+
+    def close(self) -> None:
+        """Writes out what is left."""
+        self._close()
+
+
+class Wandb:
+    """A run of Weights & Biases for each stage, gone on with after a stop."""
+
+    def __init__(self, project: str, directory: pathlib.Path):
+        """Starts or continues the run whose id is kept in `directory`."""
+        self._wandb = import_wandb()
+        record, config = directory / "wandb_id", directory.parent / "config.json"
+        if not record.exists():
+            record.write_text(secrets.token_hex(8))
+        self._run = self._wandb.init(
+            project=project,
+            id=record.read_text(),
+            resume="allow",
+            group=directory.parent.name,
+            name=f"{directory.parent.name}/{directory.name}",
+            dir=str(directory),
+            config=json.loads(config.read_text()) if config.exists() else {},
+        )
+
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
+        """Logs a row; wandb leaves out steps that it has seen before a stop."""
+        self._run.log({tag: float(value) for tag, value in values.items()}, step=step)
+
+    def draw(self, step: int, tag: str, picture: Picture) -> None:
+        """Logs a picture."""
+        self._run.log({tag: self._wandb.Image(picture)}, step=step)
+
+    def close(self) -> None:
+        """Ends the run, so that the next stage can start its own."""
+        self._run.finish()
+
+
+def import_wandb() -> Any:
+    """The module, or an error that says how to get along."""
+    try:
+        return importlib.import_module("wandb")
+    except ImportError as error:
+        raise ValueError(
+            "config.wandb names a project, but wandb is not installed: "
+            "`pip install wandb`, or leave config.wandb empty."
+        ) from error
+
+
+def make_writers(path: pathlib.Path, start: int, wandb: str) -> list[Writer]:
+    """Of the process that writes, the first; the others have nothing to say."""
+    if jax.process_index():
+        return []
+    writers = [
+        JsonLines(path, keep_until=start),
+        TensorBoard(path.parent, keep_until=start),
+    ]
+    return [*writers, Wandb(wandb, path.parent)] if wandb else writers
+
+
 class StageLog:
     """Rows of a stage, and a live line with rate, time left, loss and ARI."""
 
-    def __init__(self, name: str, path: pathlib.Path, start: int, end: int):
-        """Goes on after step `start`."""
+    def __init__(
+        self, name: str, path: pathlib.Path, start: int, end: int, wandb: str = ""
+    ):
+        """Goes on after step `start`.
+
+        Args:
+          name: Of the stage.
+          path: Of the JSON lines; what others read lies beside them.
+          start: Steps that are done already.
+          end: Steps in all.
+          wandb: Project of Weights & Biases, or nothing.
+        """
         self._name, self._shown = name, {}
-        self._rows = JsonLines(path, keep_until=start)
+        self._writers = make_writers(path, start, wandb)
         self._bar = tqdm.tqdm(
             total=end,
             initial=start,
             desc=name,
             unit="step",
             dynamic_ncols=True,
+            disable=jax.process_index() > 0,
             # In a log file a line now and then is enough.
             mininterval=0.5 if sys.stderr.isatty() else 20,
         )
 
     def train(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Logs what a training step returned."""
-        self._rows.write(step, {f"train/{k}": v for k, v in metrics.items()})
+        self._write(step, {f"train/{k}": v for k, v in metrics.items()})
         self._show(loss=f"{float(metrics['loss']):.1f}")
 
     def validation(self, step: int, scores: Mapping[str, float]) -> None:
         """Logs a validation."""
-        self._rows.write(step, {f"validation/{k}": v for k, v in scores.items()})
+        self._write(step, {f"validation/{k}": v for k, v in scores.items()})
         self._show(validation=f"{scores['loss']:.1f}")
         if "ari_obj_m" in scores:
             self._show(ARI_O=f"{scores['ari_obj_m']:.2f}")
             self._show(ARI_A=f"{scores['ari_all_m']:.2f}")
+
+    def picture(self, step: int, picture: Picture) -> None:
+        """Logs how a validation scene is taken apart."""
+        for writer in self._writers:
+            writer.draw(step, "validation/decomposition", picture)
+
+    def say(self, text: str) -> None:
+        """Prints a line above the live one."""
+        self._bar.write(f"{self._name}: {text}", file=sys.stderr)
 
     def advance(self) -> None:
         """Counts one step."""
         self._bar.update()
 
     def close(self) -> None:
-        """Leaves the line as it is."""
+        """Leaves the line as it is, and ends the files."""
         self._bar.close()
+        for writer in self._writers:
+            writer.close()
+
+    def _write(self, step: int, values: Mapping[str, Any]) -> None:
+        values = jax.device_get(dict(values))  # once for all writers
+        for writer in self._writers:
+            writer.write(step, values)
 
     def _show(self, **values: str) -> None:
         self._shown |= values

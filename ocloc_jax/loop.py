@@ -4,14 +4,14 @@ import dataclasses
 import pathlib
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from ocloc_jax import data, logs, schedules, train
+from ocloc_jax import data, inference, logs, programs, schedules, train
 from ocloc_jax.checkpoints import Best, Checkpoints
 from ocloc_jax.models.ocloc import Ocloc
 
@@ -40,6 +40,9 @@ class Plan:
     log_every: int
     validate_every: int
     checkpoint_every: int
+    accumulate: int = 1
+    figure_every: int = 0  # never
+    wandb: str = ""
 
     @property
     def num_steps(self) -> int:
@@ -48,7 +51,7 @@ class Plan:
 
     def is_due(self, step: int, every: int) -> bool:
         """Whether something done every so many steps is done after this one."""
-        return step % every == 0 or step == self.num_steps
+        return every > 0 and (step % every == 0 or step == self.num_steps)
 
 
 def run_stage(
@@ -61,20 +64,31 @@ def run_stage(
 ) -> pathlib.Path:
     """Trains one stage from where it stopped to its end; returns its best weights."""
     optimizer = train.make_optimizer(plan.learning_rate, plan.clip_norm)
-    step_fn = train.make_train_step(model, optimizer, plan.coefficients, plan.objective)
+    step_fn = train.make_train_step(
+        model, optimizer, plan.coefficients, plan.objective, plan.accumulate
+    )
     split = data.data_sharding()
     step_fn = train.jit_data_parallel(step_fn, split)
     pipeline, validation = make_pipelines(plan, splits)
     validate = make_validation(plan, model, validation)
+    draw = inference.make_picture(model, validation, plan.objective.num_slots)
     directory.mkdir(parents=True, exist_ok=True)
     best = Best(directory, plan.objective.num_slots)
-    with Checkpoints(directory / "checkpoints") as checkpoints, _signals() as asked:
+    with (
+        Checkpoints(directory / "checkpoints") as checkpoints,
+        _signals() as asked,
+        ExitStack() as stack,
+    ):
         state = train.create_state(params, optimizer, plan.seed)
         # On all devices before the first step, whose program then serves every step.
         whole = NamedSharding(split.mesh, PartitionSpec())
         state = checkpoints.restore(jax.device_put(state, whole))
         start = int(state.step)
-        log = logs.StageLog(name, directory / "metrics.jsonl", start, plan.num_steps)
+        rows = directory / "metrics.jsonl"
+        log = logs.StageLog(name, rows, start, plan.num_steps, plan.wandb)
+        stack.callback(log.close)
+        ahead = programs.upcoming(pipeline, start, plan.num_steps)
+        step_fn = stack.enter_context(programs.Programs(step_fn, state, ahead, log.say))
         batches = pipeline.batches(start, plan.num_steps, sharding=split)
         for step, batch in enumerate(batches, start + 1):
             state, metrics = step_fn(state, batch)
@@ -85,12 +99,13 @@ def run_stage(
                 scores = validate(state.params)
                 best.update(scores["loss"], step, model, state.params)
                 log.validation(step, scores)
+            if plan.is_due(step, plan.figure_every):
+                log.picture(step, draw(state.params))
             if plan.is_due(step, plan.checkpoint_every) or asked:
                 checkpoints.save(state)
             log.advance()
             if asked and step < plan.num_steps:
                 raise Stopped(f"Stopped after step {step} of {name}; state saved.")
-        log.close()
     return best.weights
 
 

@@ -82,7 +82,18 @@ def forward(
     objective: Objective,
 ) -> tuple[Float[Array, " b"], losses.Terms, Outputs]:
     """The objective of every scene, its terms, and all outputs of the model."""
-    noise = noise_lib.draw(
+    noise = draw_noise(model, images, key, objective)
+    return evaluate(model, params, images, noise, coefficients, objective)
+
+
+def draw_noise(
+    model: Ocloc,
+    images: Float[Array, "b m h w 3"],
+    key: PRNGKeyArray,
+    objective: Objective,
+) -> noise_lib.Noise:
+    """Every random draw of a training step, for all scenes of a batch."""
+    return noise_lib.draw(
         key,
         model.sizes,
         batch=images.shape[:1],
@@ -91,6 +102,17 @@ def forward(
         image_size=images.shape[2:4],
         shadows=model.shadows,
     )
+
+
+def evaluate(
+    model: Ocloc,
+    params: PyTree,
+    images: Float[Array, "b m h w 3"],
+    noise: noise_lib.Noise,
+    coefficients: schedules.Coefficients,
+    objective: Objective,
+) -> tuple[Float[Array, " b"], losses.Terms, Outputs]:
+    """As `forward`, with draws that are given."""
     outputs = model.apply({"params": params}, images, noise, coefficients)
     options = dict(sigma_x=objective.sigma_x, alpha=objective.alpha, mode=model.mode)
     terms = losses.loss_terms(outputs, images, coefficients, **options)
@@ -102,29 +124,61 @@ def make_train_step(
     optimizer: optax.GradientTransformation,
     table: schedules.Table,
     objective: Objective,
+    accumulate: int = 1,
 ) -> TrainStep:
-    """A function (state, batch) -> (state, metrics), to be jitted once per shape."""
+    """A function (state, batch) -> (state, metrics), to be jitted once per shape.
+
+    With `accumulate` the gradient is that of the whole batch, but summed over so many
+    parts of it one after another, which needs as much less memory.
+    """
 
     def train_step(state: TrainState, batch: data.Batch) -> tuple[TrainState, Metrics]:
-        images = data.to_model_range(batch["image"])
         coefficients = schedules.coefficients(table, state.step + 1)
         key = jax.random.fold_in(state.key, state.step)
+        images = data.to_model_range(batch["image"])
+        noise = draw_noise(model, images, key, objective)
 
-        def loss_fn(params: PyTree) -> tuple[Array, Metrics]:
-            loss, terms, outputs = forward(
-                model, params, images, key, coefficients, objective
+        def loss_fn(params: PyTree, part: tuple) -> tuple[Array, Metrics]:
+            loss, terms, outputs = evaluate(
+                model, params, *part, coefficients, objective
             )
-            return loss.mean(), _means(terms) | health(outputs)
+            metrics = _means(terms) | health(outputs)
+            return loss.mean(), {**metrics, "loss": loss.mean()}
 
-        (loss, metrics), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
+        gradient = jax.grad(loss_fn, has_aux=True)
+        grads, metrics = mean_over_parts(
+            lambda part: gradient(state.params, part), (images, noise), accumulate
+        )
         grads = hold_back(grads, coefficients.ratio_dec)
-        metrics |= {"loss": loss, "grad_norm": optax.tree.norm(grads)}
+        metrics |= {"grad_norm": optax.tree.norm(grads)}
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         state = state.replace(step=state.step + 1, params=params, opt_state=opt_state)
         return state, metrics
 
     return train_step
+
+
+def mean_over_parts(
+    fn: Callable[[PyTree], PyTree], batch: PyTree, num_parts: int
+) -> PyTree:
+    """The mean of `fn` over equal parts of a batch, computed one after another."""
+    if num_parts == 1:
+        return fn(batch)
+
+    def split(x: Array) -> Array:
+        # Every n-th row, so that each part lies on all devices like the batch.
+        rows = x.reshape(x.shape[0] // num_parts, num_parts, *x.shape[1:])
+        return jnp.moveaxis(rows, 1, 0)
+
+    def add(total: PyTree, part: PyTree) -> tuple[PyTree, None]:
+        return jax.tree.map(jnp.add, total, fn(part)), None
+
+    parts = jax.tree.map(split, batch)
+    shapes = jax.eval_shape(fn, jax.tree.map(lambda x: x[0], parts))
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    total, _ = jax.lax.scan(add, zeros, parts)
+    return jax.tree.map(lambda x: x / num_parts, total)
 
 
 def hold_back(grads: PyTree, ratio: Float[Array, ""] | float) -> PyTree:

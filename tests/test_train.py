@@ -29,7 +29,7 @@ def small_config(**changes) -> ml_collections.ConfigDict:
         shadows=True,
         mode="released",
         num_iterations=2,
-        remat=False,
+        remat="none",
         dtype="float32",
     )
     config.objective = dict(num_slots=3, sigma_x=0.2, alpha=4.5)

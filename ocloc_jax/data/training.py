@@ -69,18 +69,28 @@ class TrainPipeline(pipeline.Pipeline):
     def _ends(self) -> Int[np.ndarray, " s"]:
         return np.cumsum(self.scenes.view_counts)
 
+    @property
+    def view_counts(self) -> range:
+        """Every number of views that a batch can have."""
+        if self.stage == "single":
+            return range(1, 2)
+        return range(self.min_views, self.max_views + 1)
+
+    def num_views_at(self, step: int) -> int:
+        """Number of views of a step's batch."""
+        first, last = self.view_counts[0], self.view_counts[-1]
+        return schedule.num_views_at(self.seed, step, first, last)
+
     def plan(self, step: int, rows: pipeline.Rows | None = None) -> pipeline.Plan:
         """Says what rows of a step's global batch hold (this host's by default)."""
         rows = self.local_rows if rows is None else rows
         positions = step * self.batch_size + rows
         examples = schedule.examples_at(self.seed, self.num_examples, positions)
+        num_views = self.num_views_at(step)
         if self.stage == "single":
             scenes = np.searchsorted(self._ends, examples, side="right")
             first = self._ends[scenes] - self.scenes.view_counts[scenes]
             return pipeline.Plan(scenes, (examples - first)[:, None])
-        num_views = schedule.num_views_at(
-            self.seed, step, self.min_views, self.max_views
-        )
         views = [
             self._views(step, row, scene, num_views)
             for row, scene in zip(rows.tolist(), examples.tolist(), strict=True)

@@ -6,12 +6,13 @@ film of pictures.
 """
 
 from ocloc_jax.figures.files import encode, save, save_animation
-from ocloc_jax.figures.grid import Label, strip
+from ocloc_jax.figures.grid import Label, Picture, strip
 from ocloc_jax.figures.parts import decomposition
 from ocloc_jax.figures.plots import curves, lines
 
 __all__ = [
     "Label",
+    "Picture",
     "curves",
     "decomposition",
     "encode",

@@ -1,5 +1,7 @@
 """Generative networks: latents to the layers of which images are composed."""
 
+from collections.abc import Callable
+
 import flax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -30,11 +32,20 @@ class Layers:
 
 
 class ImageNet(nn.Module):
-    """A latent vector to an image, through a transformer on a coarse grid."""
+    """A latent vector to an image, through a transformer on a coarse grid.
+
+    Attributes:
+      sizes: Sizes of the network.
+      out_channels: Channels of the image.
+      dtype: Of the computation; images are float32.
+      remat: Keeps only what passes between its parts, the transformer and each
+        doubling of the resolution, and computes the rest again for the gradient.
+    """
 
     sizes: ImageNetSizes
     out_channels: int
     dtype: layers.Dtype = jnp.float32
+    remat: bool = False
 
     @nn.compact
     def __call__(
@@ -45,8 +56,7 @@ class ImageNet(nn.Module):
         widths = (*sizes.hidden, sizes.width)
         x = layers.Mlp(widths, activate_last=True, dtype=self.dtype, name="mlp")(latent)
         x = x.reshape(-1, 1, sizes.width) + self._position(*grid_size)[None]
-        stack = (sizes.num_layers, sizes.num_heads, sizes.mlp_hidden, self.dtype)
-        x, _ = layers.transformer(*stack, name="transformer")(x, None)
+        x = self._part(ImageNet._transform, x)
         x = self._upsample(x.reshape(-1, *grid_size, sizes.width))
         return x.reshape(*batch, height, width, self.out_channels).astype(jnp.float32)
 
@@ -55,15 +65,27 @@ class ImageNet(nn.Module):
         # In float32: an angle rounded to bfloat16 loses the position.
         return jnp.sin(nn.Dense(self.sizes.width, name="position")(grid))
 
+    def _part(self, part: Callable[..., Array], x: Array, *static: int) -> Array:
+        if self.remat:
+            part = nn.remat(part, static_argnums=tuple(range(2, 2 + len(static))))
+        return part(self, x, *static)
+
+    def _transform(self, x: Float[Array, "b n d"]) -> Float[Array, "b n d"]:
+        sizes = self.sizes
+        stack = (sizes.num_layers, sizes.num_heads, sizes.mlp_hidden, self.dtype)
+        return layers.transformer(*stack, name="transformer")(x, None)[0]
+
     def _upsample(self, x: Float[Array, "b h w d"]) -> Float[Array, "b h2 w2 c"]:
-        channels = self.sizes.channels
-        following = (*channels[1:], self.out_channels)
-        x = nn.silu(self._conv(channels[0], "conv_in")(x))
-        for i, (same, after) in enumerate(zip(channels, following, strict=True)):
-            x = nn.silu(layers.UpsampleConv(same, self.dtype, name=f"up_{i}")(x))
-            x = self._conv(after, f"conv_{i}")(x)
-            x = nn.silu(x) if i + 1 < len(channels) else x
+        x = nn.silu(self._conv(self.sizes.channels[0], "conv_in")(x))
+        for i in range(len(self.sizes.channels)):
+            x = self._part(ImageNet._double, x, i)
         return x
+
+    def _double(self, x: Float[Array, "b h w d"], i: int) -> Float[Array, "b h2 w2 c"]:
+        channels = (*self.sizes.channels, self.out_channels)
+        up = layers.UpsampleConv(channels[i], self.dtype, name=f"up_{i}")
+        x = self._conv(channels[i + 1], f"conv_{i}")(nn.silu(up(x)))
+        return x if i + 2 == len(channels) else nn.silu(x)
 
     def _conv(self, features: int, name: str) -> nn.Conv:
         return layers.conv(features, 3, name=name, dtype=self.dtype)
@@ -76,16 +98,19 @@ class Decoder(nn.Module):
       sizes: Sizes of the networks.
       shadows: Whether objects cast shadows (False is the paper's ablation).
       dtype: Of the computation; outputs are float32.
+      remat: Recomputes the inside of the image networks in the backward pass.
     """
 
     sizes: ModelSizes
     shadows: bool = True
     dtype: layers.Dtype = jnp.float32
+    remat: bool = False
 
     def setup(self) -> None:
         sizes, dtype = self.sizes, self.dtype
-        self.background_net = ImageNet(sizes.background, 3, dtype)
-        self.object_net = ImageNet(sizes.objects, 6 if self.shadows else 4, dtype)
+        channels = 6 if self.shadows else 4
+        self.background_net = ImageNet(sizes.background, 3, dtype, self.remat)
+        self.object_net = ImageNet(sizes.objects, channels, dtype, self.remat)
         self.order_net = layers.Mlp((*sizes.order_hidden, 3), dtype=dtype)
 
     def __call__(self, latents: Latents, height: int, width: int) -> Layers:

@@ -1,6 +1,7 @@
 """OCLOC: encoder, sampling, decoder and composition as one Flax module."""
 
 import flax
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
@@ -13,6 +14,8 @@ from ocloc_jax.models.latents import Latents, Posterior
 from ocloc_jax.models.noise import Noise
 from ocloc_jax.models.sizes import CLEVR, ModelSizes, check_image_size
 from ocloc_jax.schedules import Coefficients
+
+REMAT = ("none", "slots", "decoder", "all")
 
 
 @flax.struct.dataclass
@@ -37,7 +40,9 @@ class Ocloc(nn.Module):
       shadows: Whether objects cast shadows (False is the paper's ablation).
       mode: "released" or "paper".
       num_iterations: T.
-      remat: Recomputes slot refinements in the backward pass to save memory.
+      remat: What the backward pass computes again instead of keeping it in memory:
+        "none", the inside of "slots" (refinements), of "decoder" (image networks and
+        composition), or of "all". Gradients stay the same.
       dtype: Compute precision of the networks ("float32" or "bfloat16"); parameters,
         slot softmax, GRU, masks and losses are float32.
     """
@@ -46,15 +51,23 @@ class Ocloc(nn.Module):
     shadows: bool = True
     mode: str = "released"
     num_iterations: int = 3
-    remat: bool = False
+    remat: str = "none"
     dtype: layers.Dtype = jnp.float32
 
     def setup(self) -> None:
         if self.mode not in compose.MODES:
             raise ValueError(f"Unknown mode {self.mode!r}; use one of {compose.MODES}.")
+        if self.remat not in REMAT:
+            raise ValueError(f"Unknown remat {self.remat!r}; use one of {REMAT}.")
         dtype = jnp.dtype(self.dtype)
-        self.encoder = Encoder(self.sizes, self.num_iterations, self.remat, dtype)
-        self.decoder = Decoder(self.sizes, self.shadows, dtype)
+        remat_slots = self.remat in ("slots", "all")
+        self.encoder = Encoder(self.sizes, self.num_iterations, remat_slots, dtype)
+        self.decoder = Decoder(self.sizes, self.shadows, dtype, self.remat_decoder)
+
+    @property
+    def remat_decoder(self) -> bool:
+        """Whether image networks and composition are computed again."""
+        return self.remat in ("decoder", "all")
 
     def __call__(
         self,
@@ -74,7 +87,10 @@ class Ocloc(nn.Module):
         posterior = self.encoder.posterior(slots)
         sampled = latents.sample(posterior, noise, coefficients.temp_pres)
         decoded = self.decode(sampled, *images.shape[-3:-1])
-        scene = compose.compose(decoded, sampled, coefficients, noise, self.mode)
+        composed = compose.compose
+        if self.remat_decoder:
+            composed = jax.checkpoint(composed, static_argnums=4)
+        scene = composed(decoded, sampled, coefficients, noise, self.mode)
         return Outputs(slots, posterior, sampled, decoded, scene)
 
     def infer_slots(self, images: Float[Array, "*b m h w 3"], noise: Noise) -> Slots:

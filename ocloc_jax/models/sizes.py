@@ -95,6 +95,23 @@ GSO = ModelSizes(
 BY_DATASET = {"clevr": CLEVR, "shop": CLEVR, "gso": GSO, "shapenet": GSO}
 
 
+def narrow(sizes: Any, factor: int) -> Any:
+    """The same networks, each layer and latent as many times narrower (at least 2)."""
+    kept = ("num_convs", "num_layers", "num_heads")
+
+    def less(value: Any) -> Any:
+        if dataclasses.is_dataclass(value):
+            return narrow(value, factor)
+        if isinstance(value, tuple):
+            return tuple(map(less, value))
+        return max(2, value // factor)
+
+    fields = {f.name: getattr(sizes, f.name) for f in dataclasses.fields(sizes)}
+    return dataclasses.replace(
+        sizes, **{k: less(v) for k, v in fields.items() if k not in kept}
+    )
+
+
 def from_dict(values: Mapping[str, Any]) -> ModelSizes:
     """Builds sizes from nested plain values, as a config or a file holds them."""
     values = dict(values)

@@ -1,0 +1,122 @@
+"""One compiled program for each number of views, most of them made in the background.
+
+The program that is needed first is compiled first, and training starts with it; a
+thread compiles the others in the order in which training will come to them. Programs
+are kept on disk between runs where JAX has a cache directory.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent import futures
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ocloc_jax import data
+
+Compiled = Callable[..., Any]
+_LOOK_AHEAD = 1000  # steps; each costs microseconds
+
+
+class Programs:
+    """A jitted step as ready programs, called like the step itself.
+
+    A batch of any other shape is an error instead of another long compilation.
+    """
+
+    def __init__(
+        self,
+        step: Any,
+        state: Any,
+        batches: Mapping[int, data.Batch],
+        say: Callable[[str], None] = print,
+    ):
+        """Starts to compile in the background, in the order of `batches`.
+
+        Args:
+          step: A jitted function of a state and a batch.
+          state: Its arrays, or their shapes.
+          batches: Shapes of the batch for each number of views, soonest first.
+          say: Told of every program that is ready.
+        """
+        self._step, self._state, self._batches = step, abstract(state), dict(batches)
+        self._say, self._count, self._lock = say, 0, threading.Lock()
+        self._ready: dict[int, Compiled] = {}
+        self._pool = futures.ThreadPoolExecutor(1, "compile")
+        self._begun = {m: self._pool.submit(self._compile, m) for m in self._batches}
+
+    def __call__(self, state: Any, batch: data.Batch) -> Any:
+        """Runs the program for this batch, after waiting for it if need be."""
+        num_views = batch["image"].shape[-4]
+        self._check(num_views, batch["image"].shape)
+        if num_views not in self._ready:
+            self._ready[num_views] = self._obtain(num_views)
+        return self._ready[num_views](state, batch)
+
+    def __enter__(self) -> "Programs":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        """Forgets programs that nobody needed; one that is half made is finished."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _obtain(self, num_views: int) -> Compiled:
+        begun = self._begun[num_views]
+        # If it still waits behind another one, it is made here, beside that.
+        return self._compile(num_views) if begun.cancel() else begun.result()
+
+    def _compile(self, num_views: int) -> Compiled:
+        start = time.monotonic()
+        compiled = self._step.lower(self._state, self._batches[num_views]).compile()
+        seconds = time.monotonic() - start
+        with self._lock:
+            self._count += 1
+            self._say(
+                f"compiled {self._count} of {len(self._batches)} programs "
+                f"({num_views} views, {seconds:.1f} s)"
+            )
+        return compiled
+
+    def _check(self, num_views: int, shape: tuple[int, ...]) -> None:
+        planned = self._batches.get(num_views)
+        if planned is None or planned["image"].shape != shape:
+            shapes = [batch["image"].shape for batch in self._batches.values()]
+            raise ValueError(
+                f"A batch of images {shape} came, but the programs of this stage are "
+                f"for {sorted(shapes)}: give all images one size, and as many views "
+                "as the config says."
+            )
+
+
+def abstract(tree: Any) -> Any:
+    """Shapes and types of arrays."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
+
+
+def batch_shapes(
+    batch_size: int, num_views: int, image_size: tuple[int, int]
+) -> dict[str, jax.ShapeDtypeStruct]:
+    """What the input pipeline hands to a training step."""
+    image = (batch_size, num_views, *image_size, 3)
+    return {
+        "image": jax.ShapeDtypeStruct(image, jnp.uint8),
+        "index": jax.ShapeDtypeStruct((batch_size,), jnp.int32),
+        "views": jax.ShapeDtypeStruct((batch_size, num_views), jnp.int32),
+    }
+
+
+def upcoming(
+    pipeline: data.TrainPipeline, start: int, stop: int
+) -> dict[int, dict[str, jax.ShapeDtypeStruct]]:
+    """Shapes of the batches from step `start` on, those that come first in front."""
+    if start >= stop:
+        return {}
+    scenes = pipeline.scenes
+    image = scenes.decode(scenes[0], [0], ("image",))["image"]
+    met = map(pipeline.num_views_at, range(start, min(stop, start + _LOOK_AHEAD)))
+    order = dict.fromkeys(met)
+    if stop > start + _LOOK_AHEAD:
+        order |= dict.fromkeys(pipeline.view_counts)
+    return {m: batch_shapes(pipeline.batch_size, m, image.shape[1:3]) for m in order}
