@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from ocloc_jax import data, inference, logs, programs, schedules, train
@@ -64,11 +65,8 @@ def run_stage(
 ) -> pathlib.Path:
     """Trains one stage from where it stopped to its end; returns its best weights."""
     optimizer = train.make_optimizer(plan.learning_rate, plan.clip_norm)
-    step_fn = train.make_train_step(
-        model, optimizer, plan.coefficients, plan.objective, plan.accumulate
-    )
     split = data.data_sharding()
-    step_fn = train.jit_data_parallel(step_fn, split)
+    step_fn = train.jit_data_parallel(make_step(plan, model, optimizer), split)
     pipeline, validation = make_pipelines(plan, splits)
     validate = make_validation(plan, model, validation)
     draw = inference.make_picture(model, validation, plan.objective.num_slots)
@@ -113,6 +111,15 @@ def _check_finite(name: str, step: int, metrics: train.Metrics) -> None:
     bad = [key for key, value in metrics.items() if not np.isfinite(value)]
     if bad:
         raise NotFinite(f"Step {step} of stage {name} gave no number for {bad}.")
+
+
+def make_step(
+    plan: Plan, model: Ocloc, optimizer: optax.GradientTransformation
+) -> train.TrainStep:
+    """The training step of a stage, to be compiled."""
+    return train.make_train_step(
+        model, optimizer, plan.coefficients, plan.objective, plan.accumulate
+    )
 
 
 def make_pipelines(

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from ocloc_jax import data
 
 Compiled = Callable[..., Any]
+Shapes = dict[str, jax.ShapeDtypeStruct]
 _LOOK_AHEAD = 1000  # steps; each costs microseconds
 
 
@@ -30,7 +31,7 @@ class Programs:
         self,
         step: Any,
         state: Any,
-        batches: Mapping[int, data.Batch],
+        batches: Mapping[int, Shapes],
         say: Callable[[str], None] = print,
     ):
         """Starts to compile in the background, in the order of `batches`.
@@ -96,20 +97,18 @@ def abstract(tree: Any) -> Any:
 
 
 def batch_shapes(
-    batch_size: int, num_views: int, image_size: tuple[int, int]
-) -> dict[str, jax.ShapeDtypeStruct]:
-    """What the input pipeline hands to a training step."""
-    image = (batch_size, num_views, *image_size, 3)
+    batch: tuple[int, ...], num_views: int, image_size: tuple[int, int]
+) -> Shapes:
+    """What the input pipeline hands to a training step; `batch` is its first axes."""
+    image = (*batch, num_views, *image_size, 3)
     return {
         "image": jax.ShapeDtypeStruct(image, jnp.uint8),
-        "index": jax.ShapeDtypeStruct((batch_size,), jnp.int32),
-        "views": jax.ShapeDtypeStruct((batch_size, num_views), jnp.int32),
+        "index": jax.ShapeDtypeStruct(batch, jnp.int32),
+        "views": jax.ShapeDtypeStruct((*batch, num_views), jnp.int32),
     }
 
 
-def upcoming(
-    pipeline: data.TrainPipeline, start: int, stop: int
-) -> dict[int, dict[str, jax.ShapeDtypeStruct]]:
+def upcoming(pipeline: data.TrainPipeline, start: int, stop: int) -> dict[int, Shapes]:
     """Shapes of the batches from step `start` on, those that come first in front."""
     if start >= stop:
         return {}
@@ -119,4 +118,5 @@ def upcoming(
     order = dict.fromkeys(met)
     if stop > start + _LOOK_AHEAD:
         order |= dict.fromkeys(pipeline.view_counts)
-    return {m: batch_shapes(pipeline.batch_size, m, image.shape[1:3]) for m in order}
+    batch = (pipeline.batch_size,)
+    return {m: batch_shapes(batch, m, image.shape[1:3]) for m in order}

@@ -5,7 +5,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import pytest
 import small
 
 from ocloc_jax import data, recipes, train
@@ -29,18 +28,11 @@ def compiled_step(accumulate: int, num_devices: int = 1):
     return compiled, (state, batch)
 
 
-@pytest.fixture(scope="module")
-def at_once():
-    compiled, arguments = compiled_step(1)
-    return compiled.memory_analysis().temp_size_in_bytes, *compiled(*arguments)
-
-
-@pytest.mark.parametrize(("accumulate", "num_devices"), [(2, 1), (4, 2)])
-def test_parts_give_the_gradient_of_the_whole_batch(
-    at_once, accumulate: int, num_devices: int
-):
-    memory, expected, metrics = at_once
-    compiled, arguments = compiled_step(accumulate, num_devices)
+def test_parts_give_the_gradient_of_the_whole_batch():
+    """Two parts on each of two devices, against the whole on one."""
+    at_once, arguments = compiled_step(1)
+    expected, metrics = at_once(*arguments)
+    compiled, arguments = compiled_step(2, num_devices=2)
     found, others = compiled(*arguments)
     assert int(found.step) == 1
     chex.assert_trees_all_close(found.params, expected.params, rtol=1e-5, atol=1e-5)
@@ -50,8 +42,10 @@ def test_parts_give_the_gradient_of_the_whole_batch(
     assert set(metrics) == set(others)
     for name, value in metrics.items():
         np.testing.assert_allclose(others[name], value, rtol=1e-4, err_msg=name)
-    saved = memory / compiled.memory_analysis().temp_size_in_bytes
-    assert saved > 0.6 * accumulate * num_devices
+    less, more = (
+        program.memory_analysis().temp_size_in_bytes for program in (compiled, at_once)
+    )
+    assert less < 0.5 * more
 
 
 def test_each_part_takes_rows_of_every_device():

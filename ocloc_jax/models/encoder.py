@@ -94,7 +94,7 @@ class Encoder(nn.Module):
     Attributes:
       sizes: Sizes of the networks.
       num_iterations: T.
-      remat: Recomputes each refinement in the backward pass to save memory.
+      remat: Recomputes features and refinements in the backward pass to save memory.
       dtype: Of the computation; softmax over slots and GRU stay in float32.
     """
 
@@ -106,7 +106,8 @@ class Encoder(nn.Module):
     def setup(self) -> None:
         sizes, dtype = self.sizes, self.dtype
         hidden = (sizes.head_hidden,) * 2
-        self.feature_net = FeatureNet(sizes.features, sizes.num_convs, dtype)
+        features = nn.remat(FeatureNet) if self.remat else FeatureNet
+        self.feature_net = features(sizes.features, sizes.num_convs, dtype)
         self.norm_features = layers.layer_norm(dtype=dtype)
         self.key_value = nn.Dense(sizes.key + sizes.slot, use_bias=False, dtype=dtype)
         body = nn.remat(SlotRefinement) if self.remat else SlotRefinement

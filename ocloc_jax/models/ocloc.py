@@ -15,7 +15,7 @@ from ocloc_jax.models.noise import Noise
 from ocloc_jax.models.sizes import CLEVR, ModelSizes, check_image_size
 from ocloc_jax.schedules import Coefficients
 
-REMAT = ("none", "slots", "decoder", "all")
+REMAT = ("none", "encoder", "decoder", "all")
 
 
 @flax.struct.dataclass
@@ -41,8 +41,8 @@ class Ocloc(nn.Module):
       mode: "released" or "paper".
       num_iterations: T.
       remat: What the backward pass computes again instead of keeping it in memory:
-        "none", the inside of "slots" (refinements), of "decoder" (image networks and
-        composition), or of "all". Gradients stay the same.
+        "none", the inside of "encoder" (features and refinements), of "decoder"
+        (image networks and composition), or "all". Gradients stay the same.
       dtype: Compute precision of the networks ("float32" or "bfloat16"); parameters,
         slot softmax, GRU, masks and losses are float32.
     """
@@ -60,8 +60,8 @@ class Ocloc(nn.Module):
         if self.remat not in REMAT:
             raise ValueError(f"Unknown remat {self.remat!r}; use one of {REMAT}.")
         dtype = jnp.dtype(self.dtype)
-        remat_slots = self.remat in ("slots", "all")
-        self.encoder = Encoder(self.sizes, self.num_iterations, remat_slots, dtype)
+        remat_encoder = self.remat in ("encoder", "all")
+        self.encoder = Encoder(self.sizes, self.num_iterations, remat_encoder, dtype)
         self.decoder = Decoder(self.sizes, self.shadows, dtype, self.remat_decoder)
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import ml_collections
 
-from ocloc_jax import experiment, programs, train
+from ocloc_jax import experiment, loop, programs, train
 from ocloc_jax.models.initial import init
 from ocloc_jax.plan import flops
 from ocloc_jax.plan.targets import Target
@@ -48,13 +48,13 @@ def plan_stage(
     target: Target,
     views: Sequence[int] = (),
 ) -> list[Program]:
-    """Plans a step for each number of views of a stage, or for those that are chosen.
+    """Plans a step for each number of views of a stage, or only for some of them.
 
-    Of the smallest and largest numbers the operations are counted in any case.
+    Operations of the smallest and the largest number are counted in any case.
     """
     step, state = abstract_step(config, stage, target)
     counts = experiment.view_counts(config.stages[stage])
-    chosen = [m for m in counts if m in views] or counts
+    chosen = [m for m in counts if not views or m in views]
     planned = []
     for m in sorted({*chosen, counts[0], counts[-1]}):
         batch = batch_of(config, stage, m)
@@ -73,14 +73,12 @@ def abstract_step(
     model = experiment.make_model(config)
     plan = experiment.make_plan(config, config.stages[stage])
     optimizer = train.make_optimizer(plan.learning_rate, plan.clip_norm)
-    step = train.make_train_step(
-        model, optimizer, plan.coefficients, plan.objective, plan.accumulate
-    )
 
     def create(key: jax.Array) -> train.TrainState:
         return train.create_state(init(model, key), optimizer, plan.seed)
 
     state = jax.eval_shape(create, jax.random.key(0))
+    step = loop.make_step(plan, model, optimizer)
     return train.jit_data_parallel(step, target.split), state
 
 
@@ -88,9 +86,8 @@ def batch_of(config: ml_collections.ConfigDict, stage: str, num_views: int) -> A
     """Shapes of a batch; the images of datasets on disk are as large as published."""
     scenes = config.data.get("scenes", {})
     size = scenes.get("size", config.data.get("size", _IMAGE_SIZE))
-    return programs.batch_shapes(
-        config.stages[stage].batch_size, num_views, (size, size)
-    )
+    batch = (config.stages[stage].batch_size,)
+    return programs.batch_shapes(batch, num_views, (size, size))
 
 
 def _compiled(program: Program, step: Any, args: tuple, target: Target) -> Program:
