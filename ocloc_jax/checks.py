@@ -28,8 +28,8 @@ def _fields(*classes: Any) -> tuple[str, ...]:
 # The keys that each part of a config may have; * stands for the name of a stage.
 KEYS = {
     "": (
-        *("seed", "init_from", "model", "objective", "data", "report", "stages"),
-        *(*_INTERVALS, "wandb", "plan"),
+        *("seed", "init_from", "model", "objective", "data", "stages"),
+        *(*_INTERVALS, "wandb", "plan", "eval", "render"),
     ),
     "model": _fields(ocloc.Ocloc),
     "model.sizes": _fields(sizes.ModelSizes),
