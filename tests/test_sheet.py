@@ -33,7 +33,7 @@ def visible_params(model):
     flat = {name: np.array(value) for name, value in flat.items()}
     channels, net = 6 if model.shadows else 4, "decoder/object_net/conv_1"
     flat["decoder/background_net/conv_1/kernel"] *= 0.15
-    flat[f"{net}/kernel"] *= np.float32([0.4, 0.4, 0.4, 2, 1, 2])[:channels]
+    flat[f"{net}/kernel"] *= np.float32([0.4, 0.4, 0.4, 2, 6, 2])[:channels]
     flat[f"{net}/bias"] = np.float32([0, 0, 0, 3.5, -1, 3])[:channels]
     flat["encoder/obj_head/layer_2/bias"][-1] = 2
     flat = {name: jnp.asarray(value) for name, value in flat.items()}
@@ -393,9 +393,8 @@ def test_command_takes_the_scenes_of_the_run(saved, tmp_path, monkeypatch):
     shutil.copy(saved, stage / "best.safetensors")
     spec = dict(size=16, num_views=2, min_objects=1, max_objects=2, samples=1)
     config = dict(
-        model={},
         data=dict(scenes=spec, num_scenes=dict(test=5), seed=7),
-        report=dict(num_views=1, num_slots=3),
+        objective=dict(num_slots=3),
     )
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     out = tmp_path / "sheet.html"

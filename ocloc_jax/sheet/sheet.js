@@ -219,7 +219,7 @@ function makeBackground() {
   card.querySelector(".presence").remove();
   const tile = card.querySelector(".tile");
   tile.dataset.what = "background";
-  tile.querySelector("span").textContent = "without shadows";
+  tile.querySelector("span").textContent = "alone";
   makeTile(card, "background").querySelector("input").setAttribute("aria-label", "Background");
   return card;
 }

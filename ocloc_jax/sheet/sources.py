@@ -37,9 +37,7 @@ def load(args: Namespace, sizes: ModelSizes) -> Chosen:
         check_image_size(sizes, args.size, args.size)
         return _pictures(pathlib.Path(args.images), args)
     config = run_config(args.weights)
-    slots = DEFAULT_SLOTS
-    if config is not None and "report" in config:
-        slots = config.report.num_slots
+    slots = config.objective.num_slots if config else DEFAULT_SLOTS
     if args.data:
         scenes = data.open_dataset(args.data, args.split, args.data_dir)
         return _choose(scenes, args, f"{args.data}, {args.split}", slots)
@@ -61,7 +59,7 @@ def run_config(weights: str | pathlib.Path) -> ml_collections.ConfigDict | None:
         path = folder / "config.json"
         if path.exists():
             values = json.loads(path.read_text())
-            if {"model", "data"} <= values.keys():
+            if {"data", "objective"} <= values.keys():
                 return ml_collections.ConfigDict(values)
     return None
 
