@@ -53,6 +53,12 @@ def reduced(notebook: dict, workdir: pathlib.Path) -> list[str]:
     smaller = {
         "TRAIN": True,
         "VARIANT": "smoke",
+        "CHANGES": {
+            "data.scenes.size": 16,
+            "data.scenes.samples": 1,
+            "data.num_scenes.train": 16,
+            "data.num_scenes.test": 2,
+        },
         "WORKDIR": str(workdir),
         "NUM_VIEWS": 2,
         "NUM_TEST": 2,
