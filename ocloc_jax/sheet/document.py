@@ -18,6 +18,9 @@ from ocloc_jax.sheet import sprites
 from ocloc_jax.sheet.viewpoints import Walk, walks
 
 
+PROGRAM = ("compose.js", "pictures.js", "sheet.js")
+
+
 def write(
     path: str | os.PathLike,
     model: Ocloc,
@@ -74,7 +77,7 @@ def page(scenes: Iterable[Walk], names: Sequence[str], note: str = "") -> str:
     }
     parts = {
         "style": _file("sheet.css"),
-        "program": _file("compose.js") + _file("sheet.js"),
+        "program": "\n".join(map(_file, PROGRAM)),
         "note": html.escape(note),
         "pictures": "\n".join(pictures),
         # So that no text in it can end the element it stands in.
