@@ -17,7 +17,6 @@ from ocloc_jax.models.ocloc import Ocloc
 from ocloc_jax.sheet import sprites
 from ocloc_jax.sheet.viewpoints import Walk, walks
 
-
 PROGRAM = ("compose.js", "pictures.js", "sheet.js")
 
 
