@@ -1,13 +1,39 @@
-"""What the four published configs share: the recipe of the paper's tables."""
+r"""What the four published configs share: the recipe of the paper's tables.
+
+The tables stand for the best of 10 single-view runs, from which 5 multi-view runs
+start, of which the best counts; best is by validation objective. Either as one run,
+
+    python launch.py --config=configs/clevr.py --workdir=runs/clevr \
+        --config.stages.single.num_seeds=10 --config.stages.multi.num_seeds=5
+
+or as 15 runs, which `sweep` yields and `python -m configs.sweep` prints as commands.
+"""
 
 import dataclasses
+from collections.abc import Iterator
+from typing import Any
 
 import ml_collections
+from ml_collections import config_dict
 
 from ocloc_jax import recipes
 from ocloc_jax.models import sizes
 
 VARIANTS = ("published", "no_shadow", "paper", "smoke")
+
+
+def run_options() -> dict[str, Any]:
+    """Which runs are made, and where they start; see docs/seeds.md."""
+    return dict(
+        seed=0,
+        num_seeds=1,  # so many runs at once, with the seeds that follow `seed`
+        select="best",  # the best seed starts the next stage; or "each" its own
+        over_seeds="auto",  # "vmap" or "loop"; by default what the platform likes
+        success_ari_o=0.8,  # a seed that reaches it in validation has succeeded
+        stop_dead=dict(after=0, patience=0),  # after a step, so many bad logs; 0: off
+        only_stage="",  # "single" or "multi" to run that one alone
+        init_from="",  # weights, a stage's directory, or its checkpoints
+    )
 
 
 def published(dataset: str, variant: str = "published") -> ml_collections.ConfigDict:
@@ -22,9 +48,7 @@ def published(dataset: str, variant: str = "published") -> ml_collections.Config
     """
     if variant not in VARIANTS:
         raise ValueError(f"Unknown variant {variant!r}; use one of {VARIANTS}.")
-    config = ml_collections.ConfigDict()
-    config.seed = 0
-    config.init_from = ""
+    config = ml_collections.ConfigDict(run_options())
     config.model = dict(
         sizes=dataclasses.asdict(sizes.BY_DATASET[dataset]),
         shadows=variant != "no_shadow",
@@ -71,9 +95,10 @@ def _stage(
     family = recipes.FAMILY_OF[dataset]
     table = recipes.coefficients(family, stage, num_steps)
     return dict(
+        num_seeds=config_dict.placeholder(int),  # in place of config.num_seeds
         batch_size=batch_size,
         accumulate=1,
-        views=dict(stage=stage, max_views=8),
+        views=dict(stage=stage, max_views=8, views_seed=config_dict.placeholder(int)),
         learning_rate=recipes.learning_rate(family, stage, num_steps),
         clip_norm=5.0,
         coefficients=recipes.elbo() if variant == "paper" else table,
@@ -97,3 +122,17 @@ def _make_smoke(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
     config.log_every, config.validate_every, config.checkpoint_every = 1, 2, 2
     config.figure_every = 4
     return config
+
+
+def sweep(workdir: str) -> Iterator[dict[str, Any]]:
+    """The published protocol as overrides of a config, one for each run.
+
+    Args:
+      workdir: Above those of the runs, which are called `single_0` to `multi_4`.
+    """
+    for seed in range(10):
+        yield dict(only_stage="single", seed=seed)
+    # The best of all that match, by validation objective.
+    best = f"{workdir}/single_*/single"
+    for seed in range(5):
+        yield dict(only_stage="multi", seed=seed, init_from=best)

@@ -21,9 +21,7 @@ def get_config(variant: str = "demo") -> ml_collections.ConfigDict:
     if variant not in ("demo", "smoke"):
         raise ValueError(f"Unknown variant {variant!r}; use 'demo' or 'smoke'.")
     steps = STEPS if variant == "demo" else 6
-    config = ml_collections.ConfigDict()
-    config.seed = 0
-    config.init_from = ""
+    config = ml_collections.ConfigDict(common.run_options())
     config.model = dict(
         sizes=dataclasses.asdict(small_sizes()),
         shadows=True,

@@ -3,10 +3,15 @@
 python -m tfds_builders build multiview_shapenet --config released --data_dir data
 python launch.py --config=configs/shapenet.py --workdir=runs/shapenet
 
+All 10 + 5 runs of the paper: python -m configs.sweep shapenet | sh
+
 The paper reports ARI-A 0.805 and ARI-O 0.922 on Test 1, for the best of 10
 single-view and 5 multi-view runs. Variants: configs/shapenet.py:no_shadow, :paper,
 :smoke.
 """
+
+from collections.abc import Iterator
+from typing import Any
 
 import ml_collections
 
@@ -15,3 +20,8 @@ from configs import common
 
 def get_config(variant: str = "published") -> ml_collections.ConfigDict:
     return common.published("shapenet", variant)
+
+
+def sweep(workdir: str = "runs/shapenet") -> Iterator[dict[str, Any]]:
+    """The 15 runs of the published protocol; see `configs/common.py`."""
+    return common.sweep(workdir)

@@ -67,3 +67,24 @@ class Best:
         partial.write_text(json.dumps({"loss": loss, "step": step}))
         os.replace(partial, self._record)
         return True
+
+
+def read_params(directory: pathlib.Path) -> Any:
+    """Parameters of the latest state in a directory of `Checkpoints`, or of one step.
+
+    Args:
+      directory: `.../checkpoints`, or a step below it, `.../checkpoints/2000`.
+    """
+    directory, wanted = directory.absolute(), None
+    if directory.name.isdigit():
+        directory, wanted = directory.parent, int(directory.name)
+    steps = [int(path.name) for path in directory.glob("*") if path.name.isdigit()]
+    if not steps:
+        raise ValueError(f"{directory} holds no checkpoint.")
+    step = max(steps) if wanted is None else wanted
+    with ocp.CheckpointManager(directory) as manager:
+        try:
+            state = manager.restore(step, args=ocp.args.StandardRestore())
+        except (OSError, ValueError, KeyError) as error:
+            raise ValueError(f"{directory / str(step)}: unreadable: {error}") from error
+    return jax.tree.map(jax.numpy.asarray, state["params"])

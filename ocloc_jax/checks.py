@@ -8,12 +8,13 @@ from typing import Any
 import jax
 import ml_collections
 
-from ocloc_jax import data, logs, scenes, schedules, train
+from ocloc_jax import data, logs, scenes, schedules, seeds, train
 from ocloc_jax.models import compose, ocloc, sizes
 
 Config = ml_collections.ConfigDict
 
 STAGES = ("single", "multi")
+SELECT = ("best", "each")
 DTYPES = ("float32", "bfloat16")
 _OTHER = ("parent", "name")  # fields that every Flax module has
 _INTERVALS = {"log_every": 1, "validate_every": 1, "checkpoint_every": 1}
@@ -30,6 +31,8 @@ KEYS = {
     "": (
         *("seed", "init_from", "model", "objective", "data", "stages"),
         *(*_INTERVALS, "wandb", "plan", "eval", "render"),
+        *("num_seeds", "select", "over_seeds", "stop_dead", "success_ari_o"),
+        "only_stage",
     ),
     "model": _fields(ocloc.Ocloc),
     "model.sizes": _fields(sizes.ModelSizes),
@@ -43,7 +46,7 @@ KEYS = {
     "stages": STAGES,
     "stages.*": (
         *("batch_size", "accumulate", "views", "learning_rate", "clip_norm"),
-        "coefficients",
+        *("coefficients", "num_seeds"),
     ),
     "stages.*.views": _fields(data.TrainPipeline, data.Pipeline),
     "stages.*.learning_rate": ("base", "num_steps", "decay", "warmup_steps"),
@@ -59,7 +62,8 @@ def check(config: Config, num_devices: int | None = None) -> None:
       num_devices: That share a batch; by default those that are here.
     """
     num_devices = num_devices or jax.device_count()
-    faults = list(_unknown_keys(config)) or list(_faults(config, num_devices))
+    faults = list(_unknown_keys(config)) or list(_seed_faults(config))
+    faults = faults or list(_faults(config, num_devices))
     if faults:
         raise ValueError("\n".join(faults))
 
@@ -126,12 +130,65 @@ def _faults(config: Config, num_devices: int) -> Iterator[str]:
     if not config.stages:
         yield f"stages is empty; name at least one of {STAGES}."
     for name, stage in config.stages.items():
-        yield from (f"stages.{name}.{x}" for x in _stage_faults(stage, num_devices))
+        num_shares = _batch_shares(config, stage, num_devices)
+        yield from (f"stages.{name}.{x}" for x in _stage_faults(stage, num_shares))
         yield from _view_faults(config, name)
     if not 0 < config.get("plan", {}).get("utilisation", 0.3) <= 1:
         yield "plan.utilisation is a share of the peak rate: choose 0.3, say."
     if config.get("wandb"):
         yield from _caught(logs.import_wandb)
+
+
+def num_seeds(config: Config, stage: Config) -> int:
+    """How many seeds a stage trains: its own number, or that of the config."""
+    own = stage.get("num_seeds")
+    return config.get("num_seeds", 1) if own is None else own
+
+
+def _batch_shares(config: Config, stage: Config, num_devices: int) -> int:
+    """Over how many devices the batch of one seed is split."""
+    way = config.get("over_seeds", "auto")
+    way = seeds.choose_way(jax.default_backend()) if way == "auto" else way
+    count = num_seeds(config, stage)
+    if count == 1:
+        return num_devices
+    return seeds.mesh_shape(count, num_devices, way)[1]
+
+
+def _seed_faults(config: Config) -> Iterator[str]:
+    """What is wrong with how stages and seeds follow one another."""
+    counts = {name: num_seeds(config, stage) for name, stage in config.stages.items()}
+    yield from (
+        f"num_seeds of stage {name} is {count}; choose 1 or more."
+        for name, count in counts.items()
+        if count < 1
+    )
+    select, way = config.get("select", "best"), config.get("over_seeds", "auto")
+    if select not in SELECT:
+        yield f"select is {select!r}; use 'best' or 'each'."
+    if select == "each" and len(set(counts.values())) > 1:
+        yield (
+            f"select is 'each', so every seed goes on, but the stages have {counts} "
+            "seeds; give them equal numbers, or use select='best'."
+        )
+    if way not in seeds.WAYS:
+        yield f"over_seeds is {way!r}; use one of {seeds.WAYS}."
+    if config.get("stop_dead", {}).get("patience", 0) < 0:
+        yield "stop_dead.patience cannot be negative; 0 turns it off."
+    yield from _only_stage_faults(config)
+
+
+def _only_stage_faults(config: Config) -> Iterator[str]:
+    only = config.get("only_stage")
+    if only and only not in config.stages:
+        known = " or ".join(repr(stage) for stage in config.stages)
+        yield f"only_stage is {only!r}; choose {known}, or leave it empty."
+    elif only == "multi" and not config.get("init_from"):
+        yield (
+            "only_stage is 'multi', which starts from single-view weights: name them, "
+            "as in --config.init_from=runs/clevr/single. (To train it from nothing, "
+            "leave stages.single out of the config instead.)"
+        )
 
 
 def _model_faults(config: Config) -> Iterator[str]:

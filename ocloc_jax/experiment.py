@@ -5,13 +5,21 @@ import json
 import pathlib
 from typing import Any
 
-import jax
 import ml_collections
 import numpy as np
 
-from ocloc_jax import checks, data, loop, parameters, run_figures, scenes, train, weights
+from ocloc_jax import (
+    checks,
+    data,
+    loop,
+    outcomes,
+    parameters,
+    run_figures,
+    scenes,
+    start,
+    train,
+)
 from ocloc_jax.models import sizes
-from ocloc_jax.models.initial import init
 from ocloc_jax.models.ocloc import Ocloc
 
 Config = ml_collections.ConfigDict
@@ -65,25 +73,34 @@ def run(config: Config, workdir: pathlib.Path) -> pathlib.Path:
     checks.check(config)
     if config.get("eval"):
         evaluate.check(config)  # rather now than after a week of training
+    model, plans = make_model(config), make_plans(config)
+    params = first_params(config, model, next(iter(plans.values())))
     claim(workdir, config)
-    model = make_model(config)
     (workdir / "parameters.txt").write_text(parameters.table(model))
     print(parameters.summary(model))
     splits = {split: load_scenes(config, split) for split in ("train", "validation")}
     checks.check_scenes(config, splits)
-    names = stage_names(config)
-    plans = {name: make_plan(config, config.stages[name]) for name in names}
     for plan in plans.values():
         loop.make_pipelines(plan, splits)  # so that the last stage's faults show now
-    params, best = initial_params(config, model), None
+    best = None
     for name, plan in plans.items():
+        if best is not None:
+            params = next_params(config, model, plan, best)
         best = loop.run_stage(name, plan, model, params, splits, workdir / name)
-        _, params = weights.load(best)
+        if plan.num_seeds > 1:
+            outcomes.write(workdir / name, plan.success_ari_o)
     run_figures.draw(workdir, splits["validation"], config.objective.num_slots)
     if config.get("eval"):
         evaluate.run(config, workdir)
-    print(f"best weights: {best}")
-    return best
+    print(f"best weights: {best.weights}")
+    return best.weights
+
+
+def make_plans(config: Config) -> dict[str, loop.Plan]:
+    """The stages that are run, in their order."""
+    only = config.get("only_stage")
+    names = [only] if only else stage_names(config)
+    return {name: make_plan(config, config.stages[name]) for name in names}
 
 
 def stage_names(config: Config) -> list[str]:
@@ -100,8 +117,12 @@ def view_counts(stage: Config) -> range:
 
 def make_plan(config: Config, stage: Config) -> loop.Plan:
     """What one stage does, as plain values."""
+    options = {k: config[k] for k in ("over_seeds", "success_ari_o") if k in config}
+    if "stop_dead" in config:
+        options["stop_dead"] = config.stop_dead.to_dict()
     return loop.Plan(
         seed=config.seed,
+        num_seeds=checks.num_seeds(config, stage),
         batch_size=stage.batch_size,
         views=stage.views.to_dict(),
         learning_rate=stage.learning_rate.to_dict(),
@@ -114,20 +135,26 @@ def make_plan(config: Config, stage: Config) -> loop.Plan:
         accumulate=stage.get("accumulate", 1),
         figure_every=config.get("figure_every", 0),
         wandb=config.get("wandb", ""),
+        **options,
     )
 
 
-def initial_params(config: Config, model: Ocloc) -> Any:
-    """Fresh parameters, or those of a weights file."""
+def first_params(config: Config, model: Ocloc, plan: loop.Plan) -> list[Any]:
+    """What each seed of the first stage starts from."""
+    numbers = range(plan.seed, plan.seed + plan.num_seeds)
     if not config.get("init_from"):
-        return jax.jit(lambda key: init(model, key))(jax.random.key(config.seed))
-    loaded, params = weights.load(config.init_from)
-    if (loaded.sizes, loaded.shadows) != (model.sizes, model.shadows):
-        raise ValueError(
-            f"{config.init_from} holds a model of other sizes: {loaded} instead of "
-            f"{model}. Change config.model or choose other weights."
-        )
-    return params
+        return start.fresh(model, numbers)
+    each = config.get("select") == "each"
+    return start.read(config.init_from, model, numbers, each=each)
+
+
+def next_params(
+    config: Config, model: Ocloc, plan: loop.Plan, before: outcomes.Bests
+) -> list[Any]:
+    """What each seed of a later stage starts from: the best of all, or its own."""
+    each = config.get("select") == "each"
+    paths = before.of_each if each else plan.num_seeds * [before.weights]
+    return [start.read_weights(path, model) for path in paths]
 
 
 def claim(workdir: pathlib.Path, config: Config) -> None:

@@ -1,5 +1,6 @@
 """What people watch: JSON lines, TensorBoard, wandb, and a live line."""
 
+import collections
 import importlib
 import json
 import math
@@ -9,7 +10,7 @@ import secrets
 import sys
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -23,7 +24,9 @@ from ocloc_jax.figures import Picture
 class Writer(Protocol):
     """Where numbers and pictures go; tags are like `train/nll`."""
 
-    def write(self, step: int, values: Mapping[str, Any]) -> None: ...
+    def write(
+        self, step: int, values: Mapping[str, Any], seed: int | None = None
+    ) -> None: ...
 
     def draw(self, step: int, tag: str, picture: Picture) -> None: ...
 
@@ -45,9 +48,19 @@ class JsonLines:
             partial.write_text("".join(json.dumps(row) + "\n" for row in rows))
             os.replace(partial, path)
 
-    def write(self, step: int, values: Mapping[str, Any]) -> None:
-        """Adds one row; numbers that are not finite become null."""
+    def write(
+        self, step: int, values: Mapping[str, Any], seed: int | None = None
+    ) -> None:
+        """Adds one row; numbers that are not finite become null.
+
+        Args:
+          step: After which they hold.
+          values: By name.
+          seed: Whose they are; by default those of the run, which of several seeds
+            are the mean.
+        """
         row = {"step": step, "time": round(time.time(), 3)}
+        row |= {} if seed is None else {"seed": seed}
         row |= {name: _plain(value) for name, value in values.items()}
         with self._path.open("a") as file:
             file.write(json.dumps(row) + "\n")
@@ -93,10 +106,12 @@ class TensorBoard:
         # Also at the end of the program, and when a stop leaves the loop.
         self._close = weakref.finalize(self, self._writer.close)
 
-    def write(self, step: int, values: Mapping[str, Any]) -> None:
+    def write(
+        self, step: int, values: Mapping[str, Any], seed: int | None = None
+    ) -> None:
         """Adds one point to the curve of every tag."""
-        for tag, value in values.items():
-            self._writer.add_scalar(tag, float(value), step)
+        for tag, value in _tagged(values, seed).items():
+            self._writer.add_scalar(tag, value, step)
 
     def draw(self, step: int, tag: str, picture: Picture) -> None:
         """Adds a picture."""
@@ -126,9 +141,11 @@ class Wandb:
             config=json.loads(config.read_text()) if config.exists() else {},
         )
 
-    def write(self, step: int, values: Mapping[str, Any]) -> None:
+    def write(
+        self, step: int, values: Mapping[str, Any], seed: int | None = None
+    ) -> None:
         """Logs a row; wandb leaves out steps that it has seen before a stop."""
-        self._run.log({tag: float(value) for tag, value in values.items()}, step=step)
+        self._run.log(_tagged(values, seed), step=step)
 
     def draw(self, step: int, tag: str, picture: Picture) -> None:
         """Logs a picture."""
@@ -137,6 +154,12 @@ class Wandb:
     def close(self) -> None:
         """Ends the run, so that the next stage can start its own."""
         self._run.finish()
+
+
+def _tagged(values: Mapping[str, Any], seed: int | None) -> dict[str, float]:
+    """Numbers by tag; those of one of several seeds have its name in front."""
+    front = "" if seed is None else f"seed_{seed}/"
+    return {front + tag: float(value) for tag, value in values.items()}
 
 
 def import_wandb() -> Any:
@@ -189,14 +212,29 @@ class StageLog:
             mininterval=0.5 if sys.stderr.isatty() else 20,
         )
 
-    def train(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Logs what a training step returned."""
-        self._write(step, {f"train/{k}": v for k, v in metrics.items()})
-        self._show(loss=f"{float(metrics['loss']):.1f}")
+    def train(
+        self, step: int, metrics: Mapping[str, Any], seed: int | None = None
+    ) -> None:
+        """Logs what a training step returned, for the run or one of several seeds."""
+        self._write(step, {f"train/{k}": v for k, v in metrics.items()}, seed)
+        if seed is None:
+            self._show(loss=f"{float(metrics['loss']):.1f}")
 
-    def validation(self, step: int, scores: Mapping[str, float]) -> None:
-        """Logs a validation."""
-        self._write(step, {f"validation/{k}": v for k, v in scores.items()})
+    def verdicts(self, words: Iterable[str]) -> None:
+        """Shows what the collapse meter says of each seed."""
+        counts = collections.Counter(words).most_common()
+        if len(counts) == 1:
+            self._show(health=counts[0][0])
+        else:  # 3 ok 1 empty
+            self._show(health=" ".join(f"{n} {word}" for word, n in counts))
+
+    def validation(
+        self, step: int, scores: Mapping[str, float], seed: int | None = None
+    ) -> None:
+        """Logs a validation, of the run or of one of several seeds."""
+        self._write(step, {f"validation/{k}": v for k, v in scores.items()}, seed)
+        if seed is not None:
+            return
         self._show(validation=f"{scores['loss']:.1f}")
         if "ari_obj_m" in scores:
             self._show(ARI_O=f"{scores['ari_obj_m']:.2f}")
@@ -221,10 +259,10 @@ class StageLog:
         for writer in self._writers:
             writer.close()
 
-    def _write(self, step: int, values: Mapping[str, Any]) -> None:
+    def _write(self, step: int, values: Mapping[str, Any], seed: int | None) -> None:
         values = jax.device_get(dict(values))  # once for all writers
         for writer in self._writers:
-            writer.write(step, values)
+            writer.write(step, values, seed)
 
     def _show(self, **values: str) -> None:
         self._shown |= values

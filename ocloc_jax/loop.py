@@ -3,20 +3,31 @@
 import dataclasses
 import pathlib
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import jax
 import numpy as np
 import optax
-from jax.sharding import NamedSharding, PartitionSpec
 
-from ocloc_jax import data, inference, logs, programs, schedules, train
-from ocloc_jax.checkpoints import Best, Checkpoints
+from ocloc_jax import (
+    data,
+    health,
+    inference,
+    logs,
+    outcomes,
+    programs,
+    schedules,
+    train,
+)
+from ocloc_jax import seeds as seeds_lib
+from ocloc_jax.checkpoints import Checkpoints
 from ocloc_jax.models.ocloc import Ocloc
+from ocloc_jax.seeds import Seeds
 
 Splits = dict[str, data.Scenes]
+Rows = Mapping[int, Mapping[str, Any]]  # numbers of each seed
 
 
 class Stopped(SystemExit):
@@ -25,6 +36,10 @@ class Stopped(SystemExit):
 
 class NotFinite(FloatingPointError):
     """The loss is no number any more."""
+
+
+class AllDead(SystemExit):
+    """No seed of a stage is worth going on with."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +59,12 @@ class Plan:
     accumulate: int = 1
     figure_every: int = 0  # never
     wandb: str = ""
+    num_seeds: int = 1
+    over_seeds: str = "auto"
+    stop_dead: dict[str, int] = dataclasses.field(
+        default_factory=lambda: dict(after=0, patience=0)
+    )
+    success_ari_o: float = 0.8
 
     @property
     def num_steps(self) -> int:
@@ -54,63 +75,116 @@ class Plan:
         """Whether something done every so many steps is done after this one."""
         return every > 0 and (step % every == 0 or step == self.num_steps)
 
+    def make_seeds(self) -> Seeds:
+        """The seeds on the devices that there are."""
+        patience = self.stop_dead["patience"]
+        options = dict(way=self.over_seeds, patience=patience)
+        return seeds_lib.make(self.seed, self.num_seeds, **options)
+
 
 def run_stage(
     name: str,
     plan: Plan,
     model: Ocloc,
-    params: Any,
+    params: Sequence[Any],
     splits: Splits,
     directory: pathlib.Path,
-) -> pathlib.Path:
-    """Trains one stage from where it stopped to its end; returns its best weights."""
+) -> outcomes.Bests:
+    """Trains one stage from where it stopped to its end; returns its best weights.
+
+    Args:
+      name: Of the stage.
+      plan: What it does.
+      model: What is trained.
+      params: What each seed starts from.
+      splits: Scenes of the splits `train` and `validation`.
+      directory: Where its files go.
+    """
     optimizer = train.make_optimizer(plan.learning_rate, plan.clip_norm)
-    split = data.data_sharding()
-    step_fn = train.jit_data_parallel(make_step(plan, model, optimizer), split)
+    seeds = plan.make_seeds()
+    step_fn = seeds.jit_step(make_step(plan, model, optimizer))
     pipeline, validation = make_pipelines(plan, splits)
     validate = make_validation(plan, model, validation)
     draw = inference.make_picture(model, validation, plan.objective.num_slots)
     directory.mkdir(parents=True, exist_ok=True)
-    best = Best(directory, plan.objective.num_slots)
+    best = outcomes.Bests(directory, seeds.numbers, plan.objective.num_slots)
     with (
         Checkpoints(directory / "checkpoints") as checkpoints,
         _signals() as asked,
         ExitStack() as stack,
     ):
-        state = train.create_state(params, optimizer, plan.seed)
         # On all devices before the first step, whose program then serves every step.
-        whole = NamedSharding(split.mesh, PartitionSpec())
-        state = checkpoints.restore(jax.device_put(state, whole))
+        state = checkpoints.restore(seeds.create_state(params, optimizer))
         start = int(state.step)
-        rows = directory / "metrics.jsonl"
-        log = logs.StageLog(name, rows, start, plan.num_steps, plan.wandb)
+        dead = seeds.frozen(state).all()
+        file = directory / "metrics.jsonl"
+        log = logs.StageLog(name, file, start, plan.num_steps, plan.wandb)
         stack.callback(log.close)
-        ahead = programs.upcoming(pipeline, start, plan.num_steps)
-        step_fn = stack.enter_context(programs.Programs(step_fn, state, ahead, log.say))
-        batches = pipeline.batches(start, plan.num_steps, sharding=split)
+        if seeds.is_one_program:
+            ahead = programs.upcoming(pipeline, start, plan.num_steps)
+            made = programs.Programs(step_fn, state, ahead, log.say)
+            step_fn = stack.enter_context(made)
+        batches = pipeline.batches(start, plan.num_steps, sharding=seeds.batch_sharding)
         for step, batch in enumerate(batches, start + 1):
+            if dead:
+                raise AllDead(_obituary(name, step - 1, plan, directory))
             state, metrics = step_fn(state, batch)
             if plan.is_due(step, plan.log_every):
-                log.train(step, metrics)
-                _check_finite(name, step, metrics)
+                rows = seeds.rows(metrics, seeds.frozen(state))
+                _log(log.train, step, rows, plan.num_seeds)
+                _check_finite(name, step, rows)
+                log.verdicts(map(health.verdict, rows.values()))
+                state = _judge(plan, step, seeds, state, rows)
+                dead = seeds.frozen(state).all()
             if plan.is_due(step, plan.validate_every):
                 scores = validate(state.params)
-                best.update(scores["loss"], step, model, state.params)
-                log.validation(step, scores)
+                best.update(scores, step, model, seeds.parts(state.params))
+                _log(log.validation, step, scores, plan.num_seeds)
             if plan.is_due(step, plan.figure_every):
-                log.picture(step, draw(state.params))
-            if plan.is_due(step, plan.checkpoint_every) or asked:
+                log.picture(step, draw(next(seeds.parts(state.params))))
+            if plan.is_due(step, plan.checkpoint_every) or asked or dead:
                 checkpoints.save(state)
             log.advance()
             if asked and step < plan.num_steps:
                 raise Stopped(f"Stopped after step {step} of {name}; state saved.")
-    return best.weights
+    return best
 
 
-def _check_finite(name: str, step: int, metrics: train.Metrics) -> None:
-    bad = [key for key, value in metrics.items() if not np.isfinite(value)]
-    if bad:
-        raise NotFinite(f"Step {step} of stage {name} gave no number for {bad}.")
+def _log(write: Callable[..., None], step: int, rows: Rows, num_seeds: int) -> None:
+    """Logs the numbers of every seed, and their mean as those of the run."""
+    if num_seeds > 1:
+        for seed, row in rows.items():
+            write(step, row, seed=seed)
+    first = next(iter(rows.values()))
+    write(step, {k: np.mean([row[k] for row in rows.values()]) for k in first})
+
+
+def _check_finite(name: str, step: int, rows: Rows) -> None:
+    for seed, row in rows.items():
+        bad = [key for key, value in row.items() if not np.isfinite(value)]
+        if bad:
+            raise NotFinite(
+                f"Step {step} of stage {name}, seed {seed}, gave no number for {bad}."
+            )
+
+
+def _judge(
+    plan: Plan, step: int, seeds: Seeds, state: train.TrainState, rows: Rows
+) -> train.TrainState:
+    """Counts at how many logs in a row a seed was dead, if dead ones are stopped."""
+    if not seeds.patience or step <= plan.stop_dead["after"]:
+        return state
+    dead = [seed in rows and health.is_dead(rows[seed]) for seed in seeds.numbers]
+    return seeds.count_dead(state, dead)
+
+
+def _obituary(name: str, step: int, plan: Plan, directory: pathlib.Path) -> str:
+    return (
+        f"Stage {name} was given up after step {step}: by its collapse meter every "
+        f"seed was dead at {plan.stop_dead['patience']} logs in a row. "
+        f"{directory / 'metrics.jsonl'} shows how; change the recipe or the seed, or "
+        "set stop_dead.patience to 0, in another --workdir."
+    )
 
 
 def make_step(
@@ -124,38 +198,54 @@ def make_step(
 
 def make_pipelines(
     plan: Plan, splits: Splits
-) -> tuple[data.TrainPipeline, data.EvalPipeline]:
+) -> tuple[data.TrainPipeline | data.SeedsPipeline, data.EvalPipeline]:
     """Batches for training and validation; impossible plans fail here."""
-    train_split, split = splits["train"], splits["validation"]
+    split = splits["validation"]
     labels = {"segment", "overlap"}
     keys = ("image", *sorted(labels)) if labels <= set(split.keys) else ("image",)
     num_views = plan.views["max_views"] if plan.views["stage"] == "multi" else 1
     return (
-        data.TrainPipeline(train_split, plan.batch_size, seed=plan.seed, **plan.views),
+        _train_pipeline(plan, splits["train"]),
         data.EvalPipeline(split, plan.batch_size, keys=keys, num_views=num_views),
     )
 
 
+def _train_pipeline(
+    plan: Plan, scenes: data.Scenes
+) -> data.TrainPipeline | data.SeedsPipeline:
+    size, views = plan.batch_size, plan.views
+    if plan.num_seeds == 1:
+        return data.TrainPipeline(scenes, size, seed=plan.seed, **views)
+    seeds = plan.make_seeds()
+    return data.stack_seeds(scenes, size, seeds.numbers, seeds.batch_sharding, **views)
+
+
 def make_validation(
     plan: Plan, model: Ocloc, pipeline: data.EvalPipeline
-) -> Callable[[Any], dict[str, float]]:
-    """A function of the parameters: mean objective and scores of a split.
+) -> Callable[[Any], Rows]:
+    """A function of the parameters: each seed's mean objective and scores of a split.
 
     The objective is that of the end of the stage, whenever it is asked for.
     """
     final = schedules.coefficients(plan.coefficients, plan.num_steps)
-    step = jax.jit(train.make_eval_step(model, final, plan.objective))
+    seeds = plan.make_seeds()
+    step = seeds.jit_eval(train.make_eval_step(model, final, plan.objective))
 
-    def validate(params: Any) -> dict[str, float]:
-        rows = []
+    def validate(params: Any) -> Rows:
+        rows = {seed: [] for seed in seeds.numbers}
         for i, batch in enumerate(pipeline.batches()):
-            key = jax.random.fold_in(jax.random.key(plan.seed), i)
+            keys = [jax.random.fold_in(jax.random.key(n), i) for n in seeds.numbers]
             valid = np.asarray(batch.pop("valid"))
-            numbers = step(params, batch, key)
-            rows.append({k: np.asarray(v)[valid] for k, v in numbers.items()})
-        return {k: float(np.concatenate([r[k] for r in rows]).mean()) for k in rows[0]}
+            for seed, numbers in zip(rows, step(params, batch, keys), strict=True):
+                rows[seed].append({k: np.asarray(v)[valid] for k, v in numbers.items()})
+        return {seed: _means(parts) for seed, parts in rows.items()}
 
     return validate
+
+
+def _means(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, float]:
+    joined = {k: np.concatenate([part[k] for part in parts]) for k in parts[0]}
+    return {k: float(v.mean()) for k, v in joined.items()}
 
 
 @contextmanager

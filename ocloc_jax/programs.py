@@ -108,15 +108,21 @@ def batch_shapes(
     }
 
 
-def upcoming(pipeline: data.TrainPipeline, start: int, stop: int) -> dict[int, Shapes]:
+def upcoming(
+    pipeline: data.TrainPipeline | data.SeedsPipeline, start: int, stop: int
+) -> dict[int, Shapes]:
     """Shapes of the batches from step `start` on, those that come first in front."""
     if start >= stop:
         return {}
+    batch: tuple[int, ...]
+    if isinstance(pipeline, data.SeedsPipeline):
+        batch, pipeline = pipeline.global_shape, pipeline.pipelines[0]
+    else:
+        batch = (pipeline.batch_size,)
     scenes = pipeline.scenes
     image = scenes.decode(scenes[0], [0], ("image",))["image"]
     met = map(pipeline.num_views_at, range(start, min(stop, start + _LOOK_AHEAD)))
     order = dict.fromkeys(met)
     if stop > start + _LOOK_AHEAD:
         order |= dict.fromkeys(pipeline.view_counts)
-    batch = (pipeline.batch_size,)
     return {m: batch_shapes(batch, m, image.shape[1:3]) for m in order}

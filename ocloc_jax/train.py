@@ -11,7 +11,7 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ocloc_jax import data, losses, schedules
+from ocloc_jax import data, health, losses, schedules
 from ocloc_jax.metrics.training import training_metrics
 from ocloc_jax.models import noise as noise_lib
 from ocloc_jax.models.ocloc import Ocloc, Outputs
@@ -32,6 +32,7 @@ class TrainState:
     params: Any
     opt_state: Any
     key: Any  # root key: folded with `step`, never split
+    dead_logs: Any = None  # int32 [s], see `ocloc_jax.health`; None without early stop
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +143,7 @@ def make_train_step(
             loss, terms, outputs = evaluate(
                 model, params, *part, coefficients, objective
             )
-            metrics = _means(terms) | health(outputs)
+            metrics = _means(terms) | health.measure(outputs)
             return loss.mean(), {**metrics, "loss": loss.mean()}
 
         gradient = jax.grad(loss_fn, has_aux=True)
@@ -192,17 +193,6 @@ def hold_back(grads: PyTree, ratio: Float[Array, ""] | float) -> PyTree:
         "feature_net": scale(grads["encoder"]["feature_net"]),
     }
     return {**grads, "encoder": encoder, "decoder": scale(grads["decoder"])}
-
-
-def health(outputs: Outputs) -> Metrics:
-    """Signs of collapse: what the background swallows, how many slots are in use."""
-    scene = outputs.scene
-    largest = scene.mask_obj.max(axis=(-4, -2, -1))  # over views and pixels
-    return {
-        "health/background_share": scene.mask_bck.mean(),
-        "health/slots_in_use": (largest > 0.5).sum(axis=-1).mean(dtype=jnp.float32),
-        "health/slots_present": outputs.latents.count.mean(),
-    }
 
 
 def make_eval_step(

@@ -2,10 +2,8 @@
 
 import dataclasses
 import functools
-import os
 from collections.abc import Sequence
 
-import grain
 import jax
 import numpy as np
 from jaxtyping import Bool, Int
@@ -151,12 +149,14 @@ class Pipeline:
             raise ValueError("Pass `sharding`: several processes share each batch.")
         placement.check(sharding, self.local_rows, self.batch_size)
         stop_step = self.num_steps if stop_step is None else stop_step
-        steps = grain.MapDataset.range(start_step, max(start_step, stop_step))
-        num_threads = num_threads or min(8, os.cpu_count() or 1)
-        on_host = prefetch.read_ahead(
-            steps.map(self.host_batch), num_workers, num_threads
-        )
         place = functools.partial(
-            placement.place, sharding=sharding, batch_size=self.batch_size
+            placement.place, sharding=sharding, global_shape=(self.batch_size,)
         )
-        return prefetch.DeviceIterator(on_host, place, device_buffer)
+        return prefetch.stream(
+            self.host_batch,
+            range(start_step, stop_step),
+            place,
+            num_workers=num_workers,
+            num_threads=num_threads,
+            device_buffer=device_buffer,
+        )

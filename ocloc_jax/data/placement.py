@@ -46,14 +46,22 @@ def check(
 
 
 def place(
-    batch: dict[str, np.ndarray], sharding: Sharding | None, batch_size: int
+    batch: dict[str, np.ndarray],
+    sharding: Sharding | None,
+    global_shape: tuple[int, ...],
 ) -> Batch:
-    """Sends this host's rows to its devices; types stay as they are."""
+    """Sends this host's rows to its devices; types stay as they are.
+
+    Args:
+      batch: This host's rows.
+      sharding: How the whole batch lies on all devices.
+      global_shape: First axes of the whole batch, of all hosts together.
+    """
     if sharding is None or sharding.is_fully_addressable:
         return jax.device_put(batch, sharding)
     return {
         key: jax.make_array_from_process_local_data(
-            sharding, rows, (batch_size, *rows.shape[1:])
+            sharding, rows, (*global_shape, *rows.shape[len(global_shape) :])
         )
         for key, rows in batch.items()
     }

@@ -1,6 +1,7 @@
 """Work done ahead of time: reading on the host, copies on the device."""
 
 import collections
+import os
 import weakref
 from collections.abc import Callable, Iterator
 
@@ -9,6 +10,22 @@ import numpy as np
 from absl import flags
 
 from ocloc_jax.data import placement
+
+
+def stream(
+    host_batch: Callable[[int], dict[str, np.ndarray]],
+    steps: range,
+    place: Callable[[dict[str, np.ndarray]], placement.Batch],
+    *,
+    num_workers: int = 0,
+    num_threads: int | None = None,
+    device_buffer: int = 2,
+) -> "DeviceIterator":
+    """Batches of steps on the device, read and placed ahead of their use."""
+    dataset = grain.MapDataset.range(steps.start, max(steps.start, steps.stop))
+    num_threads = num_threads or min(8, os.cpu_count() or 1)
+    on_host = read_ahead(dataset.map(host_batch), num_workers, num_threads)
+    return DeviceIterator(on_host, place, device_buffer)
 
 
 def read_ahead(

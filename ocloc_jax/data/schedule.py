@@ -27,7 +27,7 @@ def _generator(seed: int, stream: Stream, *counters: int) -> np.random.Generator
     return np.random.Generator(np.random.PCG64([seed, int(stream), *counters]))
 
 
-@functools.lru_cache(maxsize=4)  # A batch touches at most two epochs of one order.
+@functools.lru_cache(maxsize=32)  # A batch touches at most two epochs of each seed.
 def _epoch_order(seed: int, size: int, epoch: int) -> Int[np.ndarray, " n"]:
     draws = _generator(seed, Stream.ORDER, epoch).random(size)
     order = np.argsort(draws, kind="stable")

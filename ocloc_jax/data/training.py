@@ -21,6 +21,8 @@ class TrainPipeline(pipeline.Pipeline):
       seed: With the step, it decides scenes, number of views and views.
       min_views: Smallest number of views of a batch in stage `multi`.
       max_views: Largest number; it is uniform between the two.
+      views_seed: Decides the number of views in place of `seed`, for runs of several
+        seeds that are to see as many views as one another at every step.
       view_window: In stage `multi`, draw views near one another: at most this far
         from a random one. `dict(steps=(0, 1000), values=(0.4, 3.2))` is a
         curriculum, linear between steps.
@@ -32,6 +34,7 @@ class TrainPipeline(pipeline.Pipeline):
     seed: int = 0
     min_views: int = 1
     max_views: int = 8
+    views_seed: int | None = None
     view_window: schedule.Window = None
     window_by: Literal["index", "azimuth"] = "index"
 
@@ -79,7 +82,8 @@ class TrainPipeline(pipeline.Pipeline):
     def num_views_at(self, step: int) -> int:
         """Number of views of a step's batch."""
         first, last = self.view_counts[0], self.view_counts[-1]
-        return schedule.num_views_at(self.seed, step, first, last)
+        seed = self.seed if self.views_seed is None else self.views_seed
+        return schedule.num_views_at(seed, step, first, last)
 
     def plan(self, step: int, rows: pipeline.Rows | None = None) -> pipeline.Plan:
         """Says what rows of a step's global batch hold (this host's by default)."""

@@ -11,7 +11,7 @@ from ocloc_jax.figures.grid import Picture
 
 _COLUMNS = 3
 _INCHES = (3.4, 2.4)
-_LINE, _WARNING = "#1f5fa8", "#c62828"
+_LINE, _MEAN, _WARNING = "#1f5fa8", "#000000", "#c62828"
 _COLOURS = (_LINE, "#d9822b", "#3b7d3b", "#7b4fa3")
 
 
@@ -22,17 +22,29 @@ def curves(
 
     Args:
       rows: Logged values in any order. A row need not hold every key, and rows
-        without a step (a header, say) are left out.
-      keys: What to draw. One that no row holds gets a panel that says so.
+        without a step (a header, say) are left out. Rows with a `seed` are drawn as
+        a thin line for each seed, those without as the mean.
+      keys: What to draw, of which `seed` is left out. One that no row holds gets a
+        panel that says so.
       step: Key of the step.
     """
-    keys = list(dict.fromkeys(keys))
-    drawn = {key: series(rows, key, step) for key in keys}
+    keys = [key for key in dict.fromkeys(keys) if key != "seed"]
+    by_seed = _by_seed(rows)
+    whole = by_seed.pop(None)
+    drawn = {key: series(whole, key, step) for key in keys}
     figure, axes = _panels(len(keys))
     limits = _limits(np.concatenate([steps for steps, _ in drawn.values()]))
     for axis, (key, (steps, values)) in zip(axes, drawn.items(), strict=True):
-        _draw(axis, key, steps, values)
+        for i, (seed, own) in enumerate(by_seed.items()):
+            style = dict(color=f"C{i % 10}", linewidth=0.8, label=f"seed {seed}")
+            axis.plot(*series(own, key, step), **style)
+        _draw(axis, key, steps, values, _MEAN if by_seed else _LINE)
         axis.set_xlim(*limits)
+    if by_seed:
+        handles = axes[0].get_lines()[: len(by_seed) + 1]
+        columns = 3 * min(_COLUMNS, len(keys))
+        place = dict(loc="outside upper center", ncols=columns, fontsize=8)
+        figure.legend(handles=handles, **place)
     return _pixels(figure)
 
 
@@ -86,6 +98,15 @@ def _pixels(figure: Any) -> Picture:
     return np.array(canvas.buffer_rgba())[..., :3].copy()
 
 
+def _by_seed(
+    rows: Sequence[Mapping[str, Any]],
+) -> dict[int | None, list[Mapping[str, Any]]]:
+    """The rows of the whole run, under None, and of each seed, in order."""
+    numbers = sorted({row["seed"] for row in rows if row.get("seed") is not None})
+    keys = [None, *numbers]
+    return {key: [row for row in rows if row.get("seed") == key] for key in keys}
+
+
 def series(
     rows: Sequence[Mapping[str, Any]], key: str, step: str = "step"
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
@@ -122,12 +143,13 @@ def _draw(
     name: str,
     steps: Float[np.ndarray, " n"],
     values: Float[np.ndarray, " n"],
+    colour: str,
 ) -> None:
     finite = np.isfinite(values)
     shown = np.where(finite, values, np.nan)
-    axis.plot(steps, shown, color=_LINE, linewidth=1.3)
+    axis.plot(steps, shown, color=colour, linewidth=1.3, label="mean")
     alone = _alone(finite)  # a line through one point is invisible
-    axis.plot(steps[alone], shown[alone], "o", color=_LINE, markersize=4)
+    axis.plot(steps[alone], shown[alone], "o", color=colour, markersize=4)
     if not finite.any():
         text = "not logged" if len(values) == 0 else "no finite value"
         axis.text(0.5, 0.5, text, ha="center", va="center", transform=axis.transAxes)
