@@ -17,6 +17,7 @@ from ocloc_jax import (
     inference,
     logs,
     outcomes,
+    over_seeds,
     programs,
     schedules,
     train,
@@ -102,7 +103,7 @@ def run_stage(
     """
     optimizer = train.make_optimizer(plan.learning_rate, plan.clip_norm)
     seeds = plan.make_seeds()
-    step_fn = seeds.jit_step(make_step(plan, model, optimizer))
+    step_fn = over_seeds.jit_step(make_step(plan, model, optimizer), seeds)
     pipeline, validation = make_pipelines(plan, splits)
     validate = make_validation(plan, model, validation)
     draw = inference.make_picture(model, validation, plan.objective.num_slots)
@@ -229,7 +230,8 @@ def make_validation(
     """
     final = schedules.coefficients(plan.coefficients, plan.num_steps)
     seeds = plan.make_seeds()
-    step = seeds.jit_eval(train.make_eval_step(model, final, plan.objective))
+    step = train.make_eval_step(model, final, plan.objective)
+    step = over_seeds.jit_eval(step, seeds)
 
     def validate(params: Any) -> Rows:
         rows = {seed: [] for seed in seeds.numbers}

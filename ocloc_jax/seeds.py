@@ -43,21 +43,21 @@ class Seeds:
     @property
     def batch_sharding(self) -> NamedSharding:
         """Of a batch `[row, ...]`, or `[seed, row, ...]` of several seeds."""
-        axes = ("data",) if self._alone else ("seed", "data")
-        return self._sharding(*axes)
+        axes = ("data",) if self.alone else ("seed", "data")
+        return self.sharding(*axes)
 
     @property
     def state_sharding(self) -> Any:
         """Of a state, as a prefix of its tree."""
-        whole = self._sharding()
-        if self._alone:
+        whole = self.sharding()
+        if self.alone:
             return whole
-        return train.TrainState(whole, *4 * (self._sharding("seed"),))
+        return train.TrainState(whole, *4 * (self.sharding("seed"),))
 
     @property
     def is_one_program(self) -> bool:
         """Whether a step of all seeds is one program, which can be compiled ahead."""
-        return self._alone or self.way == "vmap"
+        return self.way == "vmap"
 
     def create_state(
         self, params: Sequence[PyTree], optimizer: optax.GradientTransformation
@@ -68,9 +68,9 @@ class Seeds:
             for p, seed in zip(params, self.numbers, strict=True)
         ]
         state = states[0]
-        if not self._alone:
+        if not self.alone:
             own = [state.replace(step=None) for state in states]
-            state = self._stack(*own).replace(step=state.step)
+            state = self.stack(*own).replace(step=state.step)
         if self.patience:
             state = state.replace(dead_logs=jnp.zeros(len(self.numbers), jnp.int32))
         return jax.device_put(state, self.state_sharding)
@@ -88,131 +88,51 @@ class Seeds:
         before = np.asarray(jax.device_get(state.dead_logs))
         counts = np.where(dead, before + 1, 0)
         counts = np.where(self.frozen(state), before, counts).astype(np.int32)
-        sharding = self._sharding() if self._alone else self._sharding("seed")
+        sharding = self.sharding() if self.alone else self.sharding("seed")
         return state.replace(dead_logs=jax.device_put(counts, sharding))
-
-    def jit_step(self, step: train.TrainStep) -> train.TrainStep:
-        """Compiles the step of one seed for the state and batch of all."""
-        if self._alone:
-            return train.jit_data_parallel(step, self.batch_sharding)
-        if self.way == "vmap":
-            return jax.jit(
-                self._step_by_vmap(step),
-                in_shardings=(self.state_sharding, self.batch_sharding),
-                out_shardings=(self.state_sharding, self._sharding()),
-                donate_argnums=0,
-            )
-        return self._step_by_loop(step)
-
-    def _step_by_vmap(self, step: train.TrainStep) -> train.TrainStep:
-        def one(count: Any, own: Any) -> Any:
-            state, batch = own
-            new, metrics = step(state.replace(step=count), batch)
-            if self.patience:
-                new = _unless(state.dead_logs >= self.patience, state, new)
-            return new.replace(step=None), metrics
-
-        def step_all(state: train.TrainState, batch: data.Batch) -> Any:
-            own = state.replace(step=None), batch
-            new, metrics = self._over_seeds(one)(state.step, own)
-            return new.replace(step=state.step + 1), metrics
-
-        return step_all
-
-    def _over_seeds(self, fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        """Maps `fn(shared, own)` over the first axis of `own`.
-
-        Each device sees its own seeds only, so no compiler can make them meet; the
-        axis `data` is left to it.
-        """
-        return jax.shard_map(
-            jax.vmap(fn, in_axes=(None, 0)),
-            mesh=self.mesh,
-            in_specs=(PartitionSpec(), PartitionSpec("seed")),
-            out_specs=PartitionSpec("seed"),
-            axis_names={"seed"},
-            check_vma=False,  # loops inside start from constants, equal on all devices
-        )
-
-    def _step_by_loop(self, step: train.TrainStep) -> train.TrainStep:
-        whole, rows = self._sharding(), self._sharding("data")
-        one = jax.jit(step, in_shardings=(whole, rows), out_shardings=whole)
-
-        def step_all(state: train.TrainState, batch: data.Batch) -> Any:
-            frozen, dead_logs = self.frozen(state), state.dead_logs
-            own = state.replace(step=None, dead_logs=None)
-            states, metrics = [], []
-            for i in range(len(self.numbers)):
-                before, numbers = self._take(own, i).replace(step=state.step), None
-                if not frozen[i]:
-                    before, numbers = one(before, self._take_rows(batch, i))
-                states.append(before.replace(step=None))
-                metrics.append(numbers)
-            new = self._stack(*states)
-            new = new.replace(step=state.step + 1, dead_logs=dead_logs)
-            return new, self._stack(*_fill(metrics))
-
-        return step_all
-
-    def jit_eval(self, step: train.EvalStep) -> Callable[..., list[dict[str, Any]]]:
-        """Compiles an evaluation of one seed for all: their numbers, seed by seed."""
-        if self._alone:
-            alone = jax.jit(step)
-            return lambda params, batch, keys: [alone(params, batch, keys[0])]
-        if self.way == "vmap":
-            over = self._over_seeds(lambda batch, own: step(own[0], batch, own[1]))
-            together = jax.jit(over, out_shardings=self._sharding())
-
-            def evaluate(params: PyTree, batch: data.Batch, keys: Sequence) -> list:
-                return self._split(together(batch, (params, jnp.stack(keys))))
-
-            return evaluate
-        one = jax.jit(step)
-        return lambda params, batch, keys: [
-            one(part, batch, key)
-            for part, key in zip(self.parts(params), keys, strict=True)
-        ]
 
     def rows(self, metrics: dict[str, Any], frozen: np.ndarray) -> dict[int, Any]:
         """What a step said of each seed that is not frozen, on the host."""
-        parts = self._split(jax.device_get(metrics))
-        pairs = zip(self.numbers, parts, strict=True)
-        return {
-            seed: row for (seed, row), f in zip(pairs, frozen, strict=True) if not f
-        }
+        parts = self.split(jax.device_get(metrics))
+        triples = zip(self.numbers, parts, frozen, strict=True)
+        return {seed: row for seed, row, is_frozen in triples if not is_frozen}
 
-    def parts(self, tree: PyTree) -> Iterator[PyTree]:
-        """The part of each seed, whole on every device."""
-        if self._alone:
-            yield tree
-        else:
-            yield from (self._take(tree, i) for i in range(len(self.numbers)))
-
-    def _split(self, numbers: dict[str, Any]) -> list[dict[str, Any]]:
-        if self._alone:
+    def split(self, numbers: dict[str, Any]) -> list[dict[str, Any]]:
+        """Numbers of each seed."""
+        if self.alone:
             return [numbers]
         return [{k: v[i] for k, v in numbers.items()} for i in range(len(self.numbers))]
 
-    @functools.cached_property
-    def _take(self) -> Callable[[PyTree, int], PyTree]:
-        return jax.jit(_index, out_shardings=self._sharding())
+    def parts(self, tree: PyTree) -> Iterator[PyTree]:
+        """Of a tree of arrays the part of each seed, whole on every device."""
+        if self.alone:
+            yield tree
+        else:
+            yield from (self.part(tree, i) for i in range(len(self.numbers)))
+
+    def part(self, tree: PyTree, i: int, *axes: str) -> PyTree:
+        """The part of seed number i, its first axes split along axes of the mesh."""
+        return self._programs["take", axes](tree, i)
+
+    def stack(self, *trees: PyTree) -> PyTree:
+        """A tree for all seeds from those of each."""
+        return self._programs["stack", ()](*trees)
 
     @functools.cached_property
-    def _take_rows(self) -> Callable[[PyTree, int], PyTree]:
-        return jax.jit(_index, out_shardings=self._sharding("data"))
-
-    @functools.cached_property
-    def _stack(self) -> Callable[..., PyTree]:
-        def stack(*trees: PyTree) -> PyTree:
-            return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
-
-        return jax.jit(stack, out_shardings=self._sharding("seed"))
+    def _programs(self) -> dict[Any, Callable[..., PyTree]]:
+        return {
+            ("take", ()): jax.jit(_index, out_shardings=self.sharding()),
+            ("take", ("data",)): jax.jit(_index, out_shardings=self.sharding("data")),
+            ("stack", ()): jax.jit(_stack, out_shardings=self.sharding("seed")),
+        }
 
     @property
-    def _alone(self) -> bool:
+    def alone(self) -> bool:
+        """Whether there is but one seed, and no axis of seeds."""
         return len(self.numbers) == 1
 
-    def _sharding(self, *axes: str) -> NamedSharding:
+    def sharding(self, *axes: str) -> NamedSharding:
+        """Splits first axes of an array along axes of the mesh."""
         return NamedSharding(self.mesh, PartitionSpec(*axes))
 
 
@@ -271,22 +191,5 @@ def _index(tree: PyTree, i: Any) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[i], tree)
 
 
-def _unless(
-    frozen: Any, old: train.TrainState, new: train.TrainState
-) -> train.TrainState:
-    """The new state, with parameters and optimiser of the old one if it is frozen."""
-
-    def keep(a: PyTree, b: PyTree) -> PyTree:
-        return jax.tree.map(lambda x, y: jnp.where(frozen, x, y), a, b)
-
-    return new.replace(
-        params=keep(old.params, new.params),
-        opt_state=keep(old.opt_state, new.opt_state),
-    )
-
-
-def _fill(metrics: Sequence[dict[str, Any] | None]) -> list[dict[str, Any]]:
-    """Numbers of every seed; those of frozen ones are not known."""
-    known = next(m for m in metrics if m is not None)
-    nothing = {name: np.float32(np.nan) for name in known}
-    return [nothing if m is None else m for m in metrics]
+def _stack(*trees: PyTree) -> PyTree:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)

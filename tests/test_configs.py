@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from configs import common
+from configs import common, demo, sweep
 from ocloc_jax import experiment, schedules
 
 DATASETS = ("clevr", "shop", "gso", "shapenet")
@@ -37,3 +37,41 @@ def test_published_numbers(dataset: str, steps: int):
 def test_unknown_variant_is_refused():
     with pytest.raises(ValueError, match="'tiny'.*no_shadow"):
         common.published("clevr", "tiny")
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_sweep_is_the_published_protocol(dataset: str):
+    module = importlib.import_module(f"configs.{dataset}")
+    runs = list(module.sweep())
+    assert [run["only_stage"] for run in runs] == 10 * ["single"] + 5 * ["multi"]
+    assert [run["seed"] for run in runs] == [*range(10), *range(5)]
+    for run in runs:
+        config = module.get_config("smoke")
+        config.update_from_flattened_dict(run)
+        plans = experiment.make_plans(config)
+        experiment.check(config, plans)
+        assert list(plans) == [run["only_stage"]]
+        assert plans[run["only_stage"]].seed == run["seed"]
+    # The multi-view runs start where the single-view ones end.
+    first, last = list(sweep.commands(dataset, "runs/x"))[:: len(runs) - 1]
+    assert "--workdir=runs/x/single_0 --config.only_stage=single" in first
+    assert "--config.init_from=runs/x/single_*/single" in last
+
+
+def test_protocol_in_one_run():
+    config = common.published("clevr", "smoke")
+    config.stages.single.num_seeds, config.stages.multi.num_seeds = 10, 5
+    plans = experiment.make_plans(config)
+    experiment.check(config, plans)
+    assert {name: plan.num_seeds for name, plan in plans.items()} == {
+        "single": 10,
+        "multi": 5,
+    }
+
+
+def test_defaults_are_one_seed_and_no_early_stop():
+    for config in (common.published("gso"), demo.get_config()):
+        for plan in experiment.make_plans(config).values():
+            assert (plan.num_seeds, plan.over_seeds) == (1, "auto")
+            assert plan.stop_dead == dict(after=0, patience=0)
+            assert plan.views.get("views_seed") is None

@@ -349,6 +349,20 @@ def test_lines_have_their_own_colours_and_range():
     assert drawn == [True, False]
 
 
+def test_curves_draw_every_seed_and_their_mean():
+    seeds = [
+        {"step": step, "seed": seed, "loss": seed + step}
+        for step in (1, 2)
+        for seed in (4, 5)
+    ]
+    mean = [{"step": step, "loss": 4.5 + step} for step in (1, 2)]
+    picture = figures.curves([*seeds, *mean], ["loss", "seed"])
+    for colour in ([0x1F, 0x77, 0xB4], [0xFF, 0x7F, 0x0E], [0, 0, 0]):
+        close = np.abs(picture.astype(int) - colour).max(axis=-1) < 40
+        assert close.sum() > 50
+    assert picture.shape == figures.curves(mean, ["loss"]).shape  # no panel of seeds
+
+
 def test_curves_need_no_display_and_import_matplotlib_late():
     code = (
         "import sys; from ocloc_jax import figures; "

@@ -12,7 +12,17 @@ import pytest
 import small
 from test_train import OBJECTIVE, random_batch, rows, small_config
 
-from ocloc_jax import checks, data, experiment, loop, recipes, seeds, train, weights
+from ocloc_jax import (
+    checks,
+    data,
+    experiment,
+    loop,
+    over_seeds,
+    recipes,
+    seeds,
+    train,
+    weights,
+)
 
 NUMBERS = range(3, 7)
 
@@ -55,7 +65,11 @@ def together(way: str, num_devices: int):
     )
     step, optimizer = plain_step()
     params = [small.params(small.model(), seed) for seed in NUMBERS]
-    return group, group.jit_step(step), lambda: group.create_state(params, optimizer)
+    return (
+        group,
+        over_seeds.jit_step(step, group),
+        lambda: group.create_state(params, optimizer),
+    )
 
 
 def run_two_steps(group, step, state):

@@ -152,6 +152,7 @@ def test_run_leaves_what_people_read(whole_run):
         assert (whole_run / name).stat().st_size > 1000
     row = rows(whole_run, "multi")[-1]
     assert row["step"] == 4 and "validation/ari_obj_m" in row
+    assert "seed" not in row and not (whole_run / "multi" / "seeds").exists()
 
 
 @pytest.mark.parametrize("stop", ["exception", "signal"])
@@ -203,5 +204,5 @@ def test_not_a_number_stops_the_run(tmp_path, monkeypatch):
         return lambda state, batch: (state, {"loss": jnp.array(jnp.nan)})
 
     monkeypatch.setattr(loop.train, "make_train_step", broken)
-    with pytest.raises(loop.NotFinite, match="Step 2 of stage single.*loss"):
+    with pytest.raises(loop.NotFinite, match="Step 2 of stage single, seed 0.*loss"):
         experiment.run(small_config(), tmp_path)

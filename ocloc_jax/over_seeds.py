@@ -1,0 +1,128 @@
+"""Programs of one seed, made to serve several: vectorised, or one after another."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec
+from jaxtyping import PyTree
+
+from ocloc_jax import data, train
+from ocloc_jax.seeds import Seeds
+
+Evaluate = Callable[[PyTree, data.Batch, Sequence], list[dict[str, Any]]]
+
+
+def jit_step(step: train.TrainStep, seeds: Seeds) -> train.TrainStep:
+    """Compiles the training step of one seed for the state and batch of all."""
+    if seeds.alone:
+        return train.jit_data_parallel(step, seeds.batch_sharding)
+    if seeds.way == "loop":
+        return _step_by_loop(step, seeds)
+    return jax.jit(
+        _step_by_vmap(step, seeds),
+        in_shardings=(seeds.state_sharding, seeds.batch_sharding),
+        out_shardings=(seeds.state_sharding, seeds.sharding()),
+        donate_argnums=0,
+    )
+
+
+def jit_eval(step: train.EvalStep, seeds: Seeds) -> Evaluate:
+    """Compiles an evaluation of one seed for all.
+
+    Returns:
+      A function of the parameters of all seeds, one batch, and a key for each seed:
+      the numbers, seed by seed.
+    """
+    if seeds.alone or seeds.way == "loop":
+        one = jax.jit(step)
+        return lambda params, batch, keys: [
+            one(part, batch, key)
+            for part, key in zip(seeds.parts(params), keys, strict=True)
+        ]
+
+    def own_last(batch: data.Batch, own: Any) -> dict[str, Any]:
+        return step(own[0], batch, own[1])
+
+    program = jax.jit(vectorise(own_last, seeds), out_shardings=seeds.sharding())
+    return lambda params, batch, keys: seeds.split(
+        program(batch, (params, jnp.stack(keys)))
+    )
+
+
+def vectorise(fn: Callable[[Any, Any], Any], seeds: Seeds) -> Callable[[Any, Any], Any]:
+    """Maps `fn(shared, own)` over the first axis of `own`.
+
+    Each device sees its own seeds only, so no compiler can make them meet; the axis
+    `data` is left to it.
+    """
+    return jax.shard_map(
+        jax.vmap(fn, in_axes=(None, 0)),
+        mesh=seeds.mesh,
+        in_specs=(PartitionSpec(), PartitionSpec("seed")),
+        out_specs=PartitionSpec("seed"),
+        axis_names={"seed"},
+        check_vma=False,  # loops inside start from constants, equal on all devices
+    )
+
+
+def _step_by_vmap(step: train.TrainStep, seeds: Seeds) -> train.TrainStep:
+    def one(count: Any, own: Any) -> Any:
+        state, batch = own
+        new, metrics = step(state.replace(step=count), batch)
+        if seeds.patience:
+            new = _unless(state.dead_logs >= seeds.patience, state, new)
+        return new.replace(step=None), metrics
+
+    def step_all(state: train.TrainState, batch: data.Batch) -> Any:
+        own = state.replace(step=None), batch
+        new, metrics = vectorise(one, seeds)(state.step, own)
+        return new.replace(step=state.step + 1), metrics
+
+    return step_all
+
+
+def _unless(
+    frozen: Any, old: train.TrainState, new: train.TrainState
+) -> train.TrainState:
+    """The new state, with parameters and optimiser of the old one if it is frozen."""
+
+    def keep(a: PyTree, b: PyTree) -> PyTree:
+        return jax.tree.map(lambda x, y: jnp.where(frozen, x, y), a, b)
+
+    return new.replace(
+        params=keep(old.params, new.params),
+        opt_state=keep(old.opt_state, new.opt_state),
+    )
+
+
+def _step_by_loop(step: train.TrainStep, seeds: Seeds) -> train.TrainStep:
+    whole, rows = seeds.sharding(), seeds.sharding("data")
+    one = jax.jit(step, in_shardings=(whole, rows), out_shardings=whole)
+
+    def step_all(state: train.TrainState, batch: data.Batch) -> Any:
+        # Whoever counts dead logs put these numbers here: nothing waits for them.
+        frozen, dead_logs = seeds.frozen(state), state.dead_logs
+        parts = seeds.parts(state.replace(step=None, dead_logs=None))
+        states, metrics = [], []
+        for i, own in enumerate(parts):
+            numbers = None
+            if not frozen[i]:
+                own = own.replace(step=state.step)
+                own, numbers = one(own, seeds.part(batch, i, "data"))
+            states.append(own.replace(step=None))
+            metrics.append(numbers)
+        new = seeds.stack(*states)
+        new = new.replace(step=state.step + 1, dead_logs=dead_logs)
+        return new, seeds.stack(*_fill(metrics))
+
+    return step_all
+
+
+def _fill(metrics: Sequence[dict[str, Any] | None]) -> list[dict[str, Any]]:
+    """Numbers of every seed; those of frozen ones are not known."""
+    known = next(m for m in metrics if m is not None)
+    nothing = {name: np.float32(np.nan) for name in known}
+    return [nothing if m is None else m for m in metrics]
