@@ -35,16 +35,20 @@ def main(_: list[str]) -> None:
     # After the flags, so that --help does not wait for JAX.
     import jax
 
+    from ocloc_jax import distributed
+
     if not jax.config.jax_compilation_cache_dir:  # nor JAX_COMPILATION_CACHE_DIR
         cache = pathlib.Path.home() / ".cache" / "ocloc_jax"
         jax.config.update("jax_compilation_cache_dir", str(cache))
     if not flags.FLAGS["verbosity"].present:
         logging.set_verbosity(logging.WARNING)  # Orbax tells of every file it writes
-    workdir = pathlib.Path(_WORKDIR.value or _new_workdir())
-    print(f"workdir: {workdir}", flush=True)
     options = _options()
-    mode = importlib.import_module(f"ocloc_jax.{MODES[_MODE.value]}")
     try:
+        distributed.initialize()
+        workdir = pathlib.Path(_WORKDIR.value or _new_workdir())
+        if distributed.is_main():
+            print(f"workdir: {workdir}", flush=True)
+        mode = importlib.import_module(f"ocloc_jax.{MODES[_MODE.value]}")
         mode.run(_CONFIG.value, workdir, **options)
     except (ValueError, OSError, FloatingPointError) as error:
         raise SystemExit(f"error: {error}") from error
@@ -84,6 +88,10 @@ def _unknown_key(argv: list[str]) -> str | None:
 
 
 def _new_workdir() -> pathlib.Path:
+    import jax
+
+    if jax.distributed.is_initialized() and jax.process_count() > 1:
+        raise ValueError("Give --workdir: several processes must use the same one.")
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     name = pathlib.Path(flags.FLAGS["config"].config_filename).stem
     return pathlib.Path("runs") / f"{name}-{now}"

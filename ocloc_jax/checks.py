@@ -163,6 +163,11 @@ def _seed_faults(config: Config) -> Iterator[str]:
         for name, count in counts.items()
         if count < 1
     )
+    if jax.process_count() > 1 and max(counts.values()) > 1:
+        yield (
+            f"num_seeds is {counts}, but several seeds are trained in one process (on "
+            "all its devices); start a run of its own for each seed."
+        )
     select, way = config.get("select", "best"), config.get("over_seeds", "auto")
     if select not in SELECT:
         yield f"select is {select!r}; use 'best' or 'each'."

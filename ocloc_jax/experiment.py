@@ -11,6 +11,8 @@ import numpy as np
 from ocloc_jax import (
     checks,
     data,
+    distributed,
+    files,
     loop,
     outcomes,
     parameters,
@@ -76,8 +78,9 @@ def run(config: Config, workdir: pathlib.Path) -> pathlib.Path:
     model, plans = make_model(config), make_plans(config)
     params = first_params(config, model, next(iter(plans.values())))
     claim(workdir, config)
-    (workdir / "parameters.txt").write_text(parameters.table(model))
-    print(parameters.summary(model))
+    if distributed.is_main():
+        (workdir / "parameters.txt").write_text(parameters.table(model))
+        print(parameters.summary(model))
     splits = {split: load_scenes(config, split) for split in ("train", "validation")}
     checks.check_scenes(config, splits)
     for plan in plans.values():
@@ -89,10 +92,12 @@ def run(config: Config, workdir: pathlib.Path) -> pathlib.Path:
         best = loop.run_stage(name, plan, model, params, splits, workdir / name)
         if plan.num_seeds > 1:
             outcomes.write(workdir / name, plan.success_ari_o)
-    run_figures.draw(workdir, splits["validation"], config.objective.num_slots)
-    if config.get("eval"):
-        evaluate.run(config, workdir)
-    print(f"best weights: {best.weights}")
+    if distributed.is_main():
+        run_figures.draw(workdir, splits["validation"], config.objective.num_slots)
+        if config.get("eval"):
+            evaluate.run(config, workdir)
+        print(f"best weights: {best.weights}")
+    distributed.wait(f"end of {workdir}")
     return best.weights
 
 
@@ -161,9 +166,10 @@ def claim(workdir: pathlib.Path, config: Config) -> None:
     """Writes the config into a new directory, or checks it against an old one's."""
     workdir.mkdir(parents=True, exist_ok=True)
     path, ours = workdir / "config.json", json.loads(config.to_json())
-    if not path.exists():
-        path.write_text(json.dumps(ours, indent=2) + "\n")
-        return
+    if distributed.is_main() and not path.exists():
+        with files.written_whole(path) as partial:
+            partial.write_text(json.dumps(ours, indent=2) + "\n")
+    distributed.wait(f"config of {workdir}")
     theirs = _flatten(json.loads(path.read_text()))
     flat = _flatten(ours)
     changed = [k for k in {**theirs, **flat} if theirs.get(k) != flat.get(k)]

@@ -4,7 +4,6 @@ import collections
 import importlib
 import json
 import math
-import os
 import pathlib
 import secrets
 import sys
@@ -16,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import tqdm
 
-from ocloc_jax import figures
+from ocloc_jax import distributed, figures, files
 from ocloc_jax.figures import Picture
 
 
@@ -44,9 +43,8 @@ class JsonLines:
         self._path = path
         if path.exists():
             rows = [row for row in read_json_lines(path) if row["step"] <= keep_until]
-            partial = path.with_suffix(".partial")
-            partial.write_text("".join(json.dumps(row) + "\n" for row in rows))
-            os.replace(partial, path)
+            with files.written_whole(path) as partial:
+                partial.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def write(
         self, step: int, values: Mapping[str, Any], seed: int | None = None
@@ -76,7 +74,7 @@ class JsonLines:
 def read_json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
     """All complete rows; a line cut short by a crash is left out."""
     rows = []
-    for line in path.read_text().splitlines():
+    for line in path.read_text(errors="replace").splitlines():
         try:
             rows.append(json.loads(line))
         except json.JSONDecodeError:
@@ -175,7 +173,7 @@ def import_wandb() -> Any:
 
 def make_writers(path: pathlib.Path, start: int, wandb: str) -> list[Writer]:
     """Of the process that writes, the first; the others have nothing to say."""
-    if jax.process_index():
+    if not distributed.is_main():
         return []
     writers = [
         JsonLines(path, keep_until=start),
@@ -207,7 +205,7 @@ class StageLog:
             desc=name,
             unit="step",
             dynamic_ncols=True,
-            disable=jax.process_index() > 0,
+            disable=not distributed.is_main(),
             # In a log file a line now and then is enough.
             mininterval=0.5 if sys.stderr.isatty() else 20,
         )

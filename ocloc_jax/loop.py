@@ -1,6 +1,7 @@
 """The training loop of one stage: step, log, validate, save, in this order."""
 
 import dataclasses
+import functools
 import pathlib
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +13,9 @@ import numpy as np
 import optax
 
 from ocloc_jax import (
+    blackbox,
     data,
+    distributed,
     health,
     inference,
     logs,
@@ -33,10 +36,6 @@ Rows = Mapping[int, Mapping[str, Any]]  # numbers of each seed
 
 class Stopped(SystemExit):
     """The run was asked to stop and saved its state; the same command goes on."""
-
-
-class NotFinite(FloatingPointError):
-    """The loss is no number any more."""
 
 
 class AllDead(SystemExit):
@@ -109,15 +108,17 @@ def run_stage(
     draw = inference.make_picture(model, validation, plan.objective.num_slots)
     directory.mkdir(parents=True, exist_ok=True)
     best = outcomes.Bests(directory, seeds.numbers, plan.objective.num_slots)
+    # On all devices before the first step, whose program then serves every step.
+    fresh = functools.partial(
+        seeds.create_state, distributed.to_host(params), optimizer
+    )
     with (
         Checkpoints(directory / "checkpoints") as checkpoints,
         _signals() as asked,
         ExitStack() as stack,
     ):
-        # On all devices before the first step, whose program then serves every step.
-        state = checkpoints.restore(seeds.create_state(params, optimizer))
-        start = int(state.step)
-        dead = seeds.frozen(state).all()
+        start, state = checkpoints.restore(fresh())
+        frozen = seeds.frozen(state)
         file = directory / "metrics.jsonl"
         log = logs.StageLog(name, file, start, plan.num_steps, plan.wandb)
         stack.callback(log.close)
@@ -125,29 +126,54 @@ def run_stage(
             ahead = programs.upcoming(pipeline, start, plan.num_steps)
             made = programs.Programs(step_fn, state, ahead, log.say)
             step_fn = stack.enter_context(made)
-        batches = pipeline.batches(start, plan.num_steps, sharding=seeds.batch_sharding)
+        make_batches = functools.partial(
+            pipeline.batches, sharding=seeds.batch_sharding
+        )
+        recorder = blackbox.Recorder(
+            stage=name,
+            seeds=seeds,
+            directory=directory,
+            checkpoints=checkpoints,
+            fresh=fresh,
+            step=step_fn,
+            observed=make_step(plan, model, blackbox.observed(optimizer)),
+            batches=make_batches,
+        )
+        guard = blackbox.Guard(name, recorder, plan.num_seeds)
+        vote = distributed.Vote(seeds.sharding("data"))
+        batches = make_batches(start, plan.num_steps)
         for step, batch in enumerate(batches, start + 1):
-            if dead:
+            if frozen.all():
                 raise AllDead(_obituary(name, step - 1, plan, directory))
             state, metrics = step_fn(state, batch)
+            guard.watch(step, metrics, frozen)
+            stop = vote(bool(asked))
             if plan.is_due(step, plan.log_every):
-                rows = seeds.rows(metrics, seeds.frozen(state))
+                rows = seeds.rows(metrics, frozen)
                 _log(log.train, step, rows, plan.num_seeds)
-                _check_finite(name, step, rows)
                 log.verdicts(map(health.verdict, rows.values()))
                 state = _judge(plan, step, seeds, state, rows)
-                dead = seeds.frozen(state).all()
+                frozen = seeds.frozen(state)
             if plan.is_due(step, plan.validate_every):
+                guard.settle(step)
                 scores = validate(state.params)
                 best.update(scores, step, model, seeds.parts(state.params))
                 _log(log.validation, step, scores, plan.num_seeds)
             if plan.is_due(step, plan.figure_every):
                 log.picture(step, draw(next(seeds.parts(state.params))))
-            if plan.is_due(step, plan.checkpoint_every) or asked or dead:
-                checkpoints.save(state)
+            if plan.is_due(step, plan.checkpoint_every) or stop or frozen.all():
+                guard.settle(step, state)
+                checkpoints.save(step, state)
+            checkpoints.check()
             log.advance()
-            if asked and step < plan.num_steps:
+            if stop:
                 raise Stopped(f"Stopped after step {step} of {name}; state saved.")
+        if vote.result(bool(asked)):
+            raise Stopped(f"Stopped at the end of {name}; state saved.")
+        if best.is_missing:  # a file was damaged after the last validation
+            parts = seeds.parts(state.params)
+            best.update(validate(state.params), plan.num_steps, model, parts)
+    distributed.wait(f"end of {directory}")
     return best
 
 
@@ -158,15 +184,6 @@ def _log(write: Callable[..., None], step: int, rows: Rows, num_seeds: int) -> N
             write(step, row, seed=seed)
     first = next(iter(rows.values()))
     write(step, {k: np.mean([row[k] for row in rows.values()]) for k in first})
-
-
-def _check_finite(name: str, step: int, rows: Rows) -> None:
-    for seed, row in rows.items():
-        bad = [key for key, value in row.items() if not np.isfinite(value)]
-        if bad:
-            raise NotFinite(
-                f"Step {step} of stage {name}, seed {seed}, gave no number for {bad}."
-            )
 
 
 def _judge(
@@ -230,16 +247,21 @@ def make_validation(
     """
     final = schedules.coefficients(plan.coefficients, plan.num_steps)
     seeds = plan.make_seeds()
-    step = train.make_eval_step(model, final, plan.objective)
-    step = over_seeds.jit_eval(step, seeds)
+    eval_step = train.make_eval_step(model, final, plan.objective)
+
+    def step(params: Any, batch: data.Batch, seed: Any, index: Any) -> dict[str, Any]:
+        key = jax.random.fold_in(jax.random.key(seed), index)
+        return eval_step(params, batch, key) | {"valid": batch["valid"]}
+
+    program = over_seeds.jit_eval(step, seeds)
 
     def validate(params: Any) -> Rows:
         rows = {seed: [] for seed in seeds.numbers}
-        for i, batch in enumerate(pipeline.batches()):
-            keys = [jax.random.fold_in(jax.random.key(n), i) for n in seeds.numbers]
-            valid = np.asarray(batch.pop("valid"))
-            for seed, numbers in zip(rows, step(params, batch, keys), strict=True):
-                rows[seed].append({k: np.asarray(v)[valid] for k, v in numbers.items()})
+        for i, batch in enumerate(pipeline.batches(sharding=seeds.sharding("data"))):
+            parts = distributed.to_host(program(params, batch, i))
+            for seed, numbers in zip(rows, parts, strict=True):
+                valid = numbers.pop("valid")
+                rows[seed].append({k: v[valid] for k, v in numbers.items()})
         return {seed: _means(parts) for seed, parts in rows.items()}
 
     return validate
@@ -254,8 +276,14 @@ def _means(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, float]:
 def _signals() -> Iterator[list[int]]:
     """Collects requests to stop, which the loop heeds after the present step."""
     asked: list[int] = []
+
+    def ask(number: int, _: Any) -> None:
+        if number == signal.SIGINT and asked:
+            raise KeyboardInterrupt  # somebody is in a hurry
+        asked.append(number)
+
     numbers = (signal.SIGTERM, signal.SIGINT)
-    before = {n: signal.signal(n, lambda s, _: asked.append(s)) for n in numbers}
+    before = {number: signal.signal(number, ask) for number in numbers}
     try:
         yield asked
     finally:

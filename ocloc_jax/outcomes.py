@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ocloc_jax import logs
+from ocloc_jax import files, logs
 from ocloc_jax.checkpoints import Best
 from ocloc_jax.models.ocloc import Ocloc
 
@@ -55,6 +54,11 @@ class Bests:
         """The best weights of each seed."""
         return [best.weights for best in self._each.values()]
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether some of the weights are not there."""
+        return any(b.step < 0 for b in (self._overall, *self._each.values()))
+
     def update(
         self,
         scores: Mapping[int, Mapping[str, float]],
@@ -81,11 +85,10 @@ def write(directory: pathlib.Path, threshold: float) -> dict[str, Any]:
     """Compares the seeds of a stage by its metrics.jsonl: seeds.json and a table."""
     rows = logs.read_json_lines(directory / "metrics.jsonl")
     result = compare(rows, threshold)
-    partial = directory / "seeds.json.partial"
     # JSON has no nan.
     plain = jax.tree.map(lambda x: None if x != x else x, result)
-    partial.write_text(json.dumps(plain, indent=2) + "\n")
-    os.replace(partial, directory / "seeds.json")
+    with files.written_whole(directory / "seeds.json") as partial:
+        partial.write_text(json.dumps(plain, indent=2) + "\n")
     print(table(result), flush=True)
     return result
 

@@ -12,7 +12,7 @@ from jaxtyping import PyTree
 from ocloc_jax import data, train
 from ocloc_jax.seeds import Seeds
 
-Evaluate = Callable[[PyTree, data.Batch, Sequence], list[dict[str, Any]]]
+Evaluate = Callable[[PyTree, data.Batch, int], list[dict[str, Any]]]
 
 
 def jit_step(step: train.TrainStep, seeds: Seeds) -> train.TrainStep:
@@ -29,26 +29,32 @@ def jit_step(step: train.TrainStep, seeds: Seeds) -> train.TrainStep:
     )
 
 
-def jit_eval(step: train.EvalStep, seeds: Seeds) -> Evaluate:
+def jit_eval(step: Callable[..., dict[str, Any]], seeds: Seeds) -> Evaluate:
     """Compiles an evaluation of one seed for all.
 
+    Args:
+      step: A function of parameters, a batch, a seed, and the number of the batch.
+      seeds: Which there are.
+
     Returns:
-      A function of the parameters of all seeds, one batch, and a key for each seed:
-      the numbers, seed by seed.
+      A function of the parameters of all seeds, a batch and its number: what the step
+      gives, seed by seed, complete on every process.
     """
     if seeds.alone or seeds.way == "loop":
-        one = jax.jit(step)
-        return lambda params, batch, keys: [
-            one(part, batch, key)
-            for part, key in zip(seeds.parts(params), keys, strict=True)
+        one = jax.jit(step, out_shardings=seeds.sharding())
+        return lambda params, batch, index: [
+            one(part, batch, seed, index)
+            for part, seed in zip(seeds.parts(params), seeds.numbers, strict=True)
         ]
 
-    def own_last(batch: data.Batch, own: Any) -> dict[str, Any]:
-        return step(own[0], batch, own[1])
+    def own_last(shared: Any, own: Any) -> dict[str, Any]:
+        (batch, index), (params, seed) = shared, own
+        return step(params, batch, seed, index)
 
     program = jax.jit(vectorise(own_last, seeds), out_shardings=seeds.sharding())
-    return lambda params, batch, keys: seeds.split(
-        program(batch, (params, jnp.stack(keys)))
+    numbers = np.array(seeds.numbers, np.int32)
+    return lambda params, batch, index: seeds.split(
+        program((batch, index), (params, numbers))
     )
 
 
@@ -111,7 +117,7 @@ def _step_by_loop(step: train.TrainStep, seeds: Seeds) -> train.TrainStep:
             numbers = None
             if not frozen[i]:
                 own = own.replace(step=state.step)
-                own, numbers = one(own, seeds.part(batch, i, "data"))
+                own, numbers = one(own, seeds.batch_of(batch, i))
             states.append(own.replace(step=None))
             metrics.append(numbers)
         new = seeds.stack(*states)

@@ -114,6 +114,17 @@ class Seeds:
         """The part of seed number i, its first axes split along axes of the mesh."""
         return self._programs["take", axes](tree, i)
 
+    def state_of(self, state: train.TrainState, i: int) -> train.TrainState:
+        """The state that seed number i would have alone."""
+        own = state.replace(dead_logs=None)
+        if self.alone:
+            return own
+        return self.part(own.replace(step=None), i).replace(step=state.step)
+
+    def batch_of(self, batch: data.Batch, i: int) -> data.Batch:
+        """The batch that seed number i would have alone."""
+        return batch if self.alone else self.part(batch, i, "data")
+
     def stack(self, *trees: PyTree) -> PyTree:
         """A tree for all seeds from those of each."""
         return self._programs["stack", ()](*trees)

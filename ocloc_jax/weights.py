@@ -1,10 +1,10 @@
 """Weights as one safetensors file that any program can open on any machine."""
 
-import contextlib
 import dataclasses
+import hashlib
 import json
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ import safetensors
 import safetensors.numpy
 from flax import traverse_util
 
+from ocloc_jax import files
 from ocloc_jax.models import sizes as sizes_lib
 from ocloc_jax.models.ocloc import Ocloc
 
@@ -27,6 +28,7 @@ def save(
     params: Any,
     *,
     num_slots: int | None = None,
+    note: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> None:
     """Writes parameters and what is needed to rebuild the model.
@@ -36,6 +38,7 @@ def save(
       model: Whose parameters they are.
       params: Parameters.
       num_slots: K of its training, which whoever loads the file gets as the default.
+      note: Anything else, as JSON.
       overwrite: Whether a file of this name may be replaced.
     """
     path = pathlib.Path(path)
@@ -49,29 +52,38 @@ def save(
     }
     flat = traverse_util.flatten_dict(params, sep="/")
     tensors = {k: np.ascontiguousarray(v, np.float32) for k, v in flat.items()}
-    metadata = {"format": FORMAT, "model": json.dumps(settings)}
+    metadata = {
+        "format": FORMAT,
+        "model": json.dumps(settings),
+        "note": json.dumps(dict(note or {})),
+        "sha256": _digest(tensors),
+    }
     if num_slots is not None:
         metadata["num_slots"] = str(num_slots)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Written beside and renamed, so that a file of this name is always whole.
-    partial = path.with_name(path.name + ".partial")
-    safetensors.numpy.save_file(tensors, partial, metadata)
-    partial.replace(path)
+    with files.written_whole(path) as partial:
+        safetensors.numpy.save_file(tensors, partial, metadata)
 
 
 def load(path: str | pathlib.Path) -> tuple[Ocloc, Any]:
     """Reads a model and its parameters."""
-    with _opened(path) as file:
-        flat = {key: jnp.asarray(file.get_tensor(key)) for key in file.keys()}
-        settings = json.loads(file.metadata()["model"])
+    metadata, tensors = _read(path)
+    settings = json.loads(metadata["model"])
     settings["sizes"] = sizes_lib.from_dict(settings["sizes"])
+    flat = {key: jnp.asarray(value) for key, value in tensors.items()}
     return Ocloc(**settings), traverse_util.unflatten_dict(flat, sep="/")
+
+
+def note(path: str | pathlib.Path) -> dict[str, Any]:
+    """The note saved with weights."""
+    metadata, _ = _read(path)
+    return json.loads(metadata.get("note", "{}"))
 
 
 def num_slots(path: str | pathlib.Path) -> int | None:
     """K of the training, if the file tells."""
-    with _opened(path) as file:
-        stored = file.metadata().get("num_slots")
+    metadata, _ = _read(path)
+    stored = metadata.get("num_slots")
     return stored and int(stored)
 
 
@@ -89,17 +101,28 @@ def find(path: str | pathlib.Path) -> pathlib.Path:
     )
 
 
-@contextlib.contextmanager
-def _opened(path: str | pathlib.Path) -> Iterator[Any]:
-    """A file of ours; whatever else it is gets a sentence."""
+def _read(path: str | pathlib.Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """Everything in a file, with its checksum verified."""
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
-            found = (file.metadata() or {}).get("format")
-            if found != FORMAT:
-                raise ValueError(
-                    f"{path}: format {found!r}, expected {FORMAT!r}. Make such a file "
-                    "with `python -m ocloc_jax.convert` or from a training run."
-                )
-            yield file
+            metadata = file.metadata() or {}
+            tensors = {key: file.get_tensor(key) for key in file.keys()}
     except (OSError, safetensors.SafetensorError) as error:
         raise ValueError(f"{path}: not a readable safetensors file: {error}") from error
+    if metadata.get("format") != FORMAT:
+        raise ValueError(
+            f"{path}: format {metadata.get('format')!r}, expected {FORMAT!r}. Make "
+            "such a file with `python -m ocloc_jax.convert` or from a training run."
+        )
+    digest = _digest(tensors)
+    if metadata.get("sha256", digest) != digest:
+        raise ValueError(f"{path}: damaged, its checksum is wrong.")
+    return metadata, tensors
+
+
+def _digest(tensors: Mapping[str, np.ndarray]) -> str:
+    whole = hashlib.sha256()
+    for name in sorted(tensors):
+        whole.update(f"{name} {tensors[name].shape}".encode())
+        whole.update(np.ascontiguousarray(tensors[name]))
+    return whole.hexdigest()

@@ -1,0 +1,43 @@
+"""Two short stages for tests that start `launch.py` as a process.
+
+Both stages are the same program, and a simple one: starting takes most of the time.
+"""
+
+import dataclasses
+
+import ml_collections
+import small
+
+from ocloc_jax import recipes
+
+
+def get_config(steps: str = "8") -> ml_collections.ConfigDict:
+    num_steps = int(steps)
+    config = ml_collections.ConfigDict()
+    config.seed, config.init_from = 0, ""
+    config.model = dict(
+        sizes=dataclasses.asdict(small.SIZES),
+        shadows=False,
+        mode="paper",
+        num_iterations=1,
+        remat=False,
+        dtype="float32",
+    )
+    config.objective = dict(num_slots=3, sigma_x=0.2, alpha=4.5)
+    config.data = dict(
+        scenes=dict(size=16, num_views=2, min_objects=1, max_objects=2, samples=1),
+        num_scenes=dict(train=12, validation=6),
+        seed=0,
+    )
+    config.stages = {
+        name: dict(
+            batch_size=4,
+            views=dict(stage=name, max_views=1),
+            learning_rate=recipes.learning_rate("blender", "single", num_steps),
+            clip_norm=5.0,
+            coefficients=recipes.elbo(),
+        )
+        for name in ("single", "multi")
+    }
+    config.log_every, config.validate_every, config.checkpoint_every = 1, 4, 3
+    return config
