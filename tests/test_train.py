@@ -197,12 +197,3 @@ def test_other_config_in_the_same_place_is_refused(whole_run):
 def test_impossible_values_are_named(tmp_path, change, message: str):
     with pytest.raises(ValueError, match=message):
         experiment.run(small_config(**change), tmp_path)
-
-
-def test_not_a_number_stops_the_run(tmp_path, monkeypatch):
-    def broken(*args):
-        return lambda state, batch: (state, {"loss": jnp.array(jnp.nan)})
-
-    monkeypatch.setattr(loop.train, "make_train_step", broken)
-    with pytest.raises(loop.NotFinite, match="Step 2 of stage single, seed 0.*loss"):
-        experiment.run(small_config(), tmp_path)

@@ -20,7 +20,7 @@ def get_config(steps: str = "8") -> ml_collections.ConfigDict:
         shadows=False,
         mode="paper",
         num_iterations=1,
-        remat=False,
+        remat="none",
         dtype="float32",
     )
     config.objective = dict(num_slots=3, sigma_x=0.2, alpha=4.5)
