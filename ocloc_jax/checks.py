@@ -157,7 +157,8 @@ def _batch_shares(config: Config, stage: Config, num_devices: int) -> int:
 
 def _seed_faults(config: Config) -> Iterator[str]:
     """What is wrong with how stages and seeds follow one another."""
-    counts = {name: num_seeds(config, stage) for name, stage in config.stages.items()}
+    names = [name for name in STAGES if name in config.stages]
+    counts = {name: num_seeds(config, config.stages[name]) for name in names}
     yield from (
         f"num_seeds of stage {name} is {count}; choose 1 or more."
         for name, count in counts.items()

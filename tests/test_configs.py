@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 from configs import common, demo, sweep
-from ocloc_jax import experiment, schedules
+from ocloc_jax import checks, experiment, schedules
 
 DATASETS = ("clevr", "shop", "gso", "shapenet")
 
@@ -49,7 +49,7 @@ def test_sweep_is_the_published_protocol(dataset: str):
         config = module.get_config("smoke")
         config.update_from_flattened_dict(run)
         plans = experiment.make_plans(config)
-        experiment.check(config, plans)
+        checks.check(config)
         assert list(plans) == [run["only_stage"]]
         assert plans[run["only_stage"]].seed == run["seed"]
     # The multi-view runs start where the single-view ones end.
@@ -62,7 +62,7 @@ def test_protocol_in_one_run():
     config = common.published("clevr", "smoke")
     config.stages.single.num_seeds, config.stages.multi.num_seeds = 10, 5
     plans = experiment.make_plans(config)
-    experiment.check(config, plans)
+    checks.check(config)
     assert {name: plan.num_seeds for name, plan in plans.items()} == {
         "single": 10,
         "multi": 5,

@@ -78,5 +78,13 @@ def empty_outputs():
     images, noise = small.images(num_views=1), small.noise(num_views=1, num_slots=3)
     model = small.model()
     variables = {"params": small.params(model)}
-    shapes = jax.eval_shape(model.apply, variables, images, noise)
-    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    structures = []
+
+    def leaves(*args):
+        found, structure = jax.tree.flatten(model.apply(*args))
+        structures.append(structure)  # whose fields do not take mere shapes
+        return found
+
+    shapes = jax.eval_shape(leaves, variables, images, noise)
+    zeros = [jnp.zeros(x.shape, x.dtype) for x in shapes]
+    return jax.tree.unflatten(structures[0], zeros)

@@ -69,7 +69,7 @@ def test_live_line_has_loss_and_ari(tmp_path, capsys):
 
 
 def test_only_the_first_process_writes(tmp_path, monkeypatch):
-    monkeypatch.setattr(logs.jax, "process_index", lambda: 1)
+    monkeypatch.setattr(logs.distributed, "is_main", lambda: False)
     log_steps(tmp_path / "metrics.jsonl", 0, [1, 2])
     assert not list(tmp_path.iterdir())
 

@@ -176,8 +176,9 @@ def test_batches_are_those_of_each_seed_but_share_the_number_of_views():
 
 
 def seeds_config(**changes):
-    """Like `small_config`, without the report of the end."""
+    """Like `small_config`, without the evaluation at the end."""
     config = small_config()
+    del config.eval
     config.data.num_scenes = dict(train=16, validation=12)
     config.only_stage = ""
     for stage in config.stages.values():

@@ -62,7 +62,7 @@ def test_pattern_means_the_best_by_validation(tmp_path):
 def save_state(directory, params, step: int) -> None:
     state = train.create_state(params, optax.sgd(0.1), 0)
     with Checkpoints(directory) as checkpoints:
-        checkpoints.save(state.replace(step=jnp.int32(step)))
+        checkpoints.save(step, state.replace(step=jnp.int32(step)))
 
 
 def test_checkpoints_of_one_seed(tmp_path):
