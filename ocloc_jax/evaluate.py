@@ -70,6 +70,12 @@ def options_of(config: Config) -> Options:
     return Options(**config.eval.to_dict())
 
 
+def is_asked_for(config: Config) -> bool:
+    """Whether a training run is to end with an evaluation."""
+    splits = (config.get("eval") or {}).get("splits", {})
+    return any(options["num_slots"] for options in splits.values())
+
+
 def check(config: Config) -> None:
     """Stops at what would fail after training, without rendering a scene."""
     options = options_of(config)

@@ -73,7 +73,7 @@ def run(config: Config, workdir: pathlib.Path) -> pathlib.Path:
     from ocloc_jax import evaluate  # which loads its scenes with this module
 
     checks.check(config)
-    if config.get("eval"):
+    if evaluate.is_asked_for(config):
         evaluate.check(config)  # rather now than after a week of training
     model, plans = make_model(config), make_plans(config)
     params = first_params(config, model, next(iter(plans.values())))
@@ -94,7 +94,7 @@ def run(config: Config, workdir: pathlib.Path) -> pathlib.Path:
             outcomes.write(workdir / name, plan.success_ari_o)
     if distributed.is_main():
         run_figures.draw(workdir, splits["validation"], config.objective.num_slots)
-        if config.get("eval"):
+        if evaluate.is_asked_for(config):
             evaluate.run(config, workdir)
         print(f"best weights: {best.weights}")
     distributed.wait(f"end of {workdir}")

@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import os
 import shutil
 
 import jax
@@ -234,6 +235,25 @@ def _split(loaded: data.Scenes, **changes) -> passes.Split:
     return passes.Split(name="test", scenes=loaded, **options)
 
 
+def test_scenes_are_read_as_they_are_scored(model, monkeypatch):
+    """However many there are: those in memory are a few batches."""
+    image, scored, ahead = np.zeros((2, 16, 16, 3), np.uint8), [], []
+
+    def decode(example, views, keys):
+        ahead.append(example - len(scored))
+        return {"image": image}
+
+    def score(scene):
+        scored.append(None)
+        return metrics.score_scene(scene)
+
+    monkeypatch.setattr(metrics.scoring, "score_scene", score)
+    source = data.RecordScenes(range(40), ("image",), 2, decode)
+    passes.run(*model, _split(source, batch_size=1), seed=0)
+    assert len(scored) == 40
+    assert max(ahead) <= 2 * min(8, os.cpu_count()) + 8
+
+
 @pytest.mark.parametrize(
     ("keys", "unscored", "notes"),
     [
@@ -309,13 +329,14 @@ def test_other_results_are_set_aside(tmp_path, model):
     for number in range(2):
         scaled = jax.tree.map(lambda x, by=1 + 0.1 * number: by * x, params)
         weights.save(tmp_path / f"{number}.safetensors", tiny, scaled)
+    (tmp_path / "eval").mkdir()
+    (tmp_path / "eval" / "results.json").write_text("notes of somebody")
     for number in (0, 1, 1):
         evaluate.run(config, tmp_path, tmp_path / f"{number}.safetensors")
-    stored = {
-        path.parent.name: json.loads(path.read_text())["weights"]["path"][-13:]
-        for path in tmp_path.glob("*/results.json")
-    }
-    assert stored == {"eval-1": "0.safetensors", "eval": "1.safetensors"}
+    stored = {p.parent.name: p.read_text() for p in tmp_path.glob("*/results.json")}
+    assert stored.pop("eval-1") == "notes of somebody"
+    names = {k: json.loads(v)["weights"]["path"][-13:] for k, v in stored.items()}
+    assert names == {"eval-2": "0.safetensors", "eval": "1.safetensors"}
 
 
 def test_training_points_at_init_from_instead_of_weights():
@@ -324,6 +345,15 @@ def test_training_points_at_init_from_instead_of_weights():
             launch._options()
     with flagsaver.flagsaver(mode="eval", weights="a.safetensors"):
         assert launch._options() == {"weights": "a.safetensors"}
+
+
+def test_training_may_end_without_evaluation():
+    config = small_config()
+    assert evaluate.is_asked_for(config)
+    for split in config.eval.splits.values():
+        split.num_slots = 0
+    assert not evaluate.is_asked_for(config)
+    assert not evaluate.is_asked_for(ml_collections.ConfigDict())
 
 
 def test_splits_keep_their_own_slots():

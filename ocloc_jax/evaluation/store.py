@@ -42,7 +42,7 @@ def write(
         figures.save(directory / "views.png", views_figure(views))
     for name, text in texts.items():  # results.json last: where it is, all is
         partial = directory / f"{name}.partial"
-        partial.write_text(text)
+        partial.write_text(text, encoding="utf-8")
         os.replace(partial, directory / name)
     print(f"\n{table}\nwritten to {directory}")
     return results
@@ -68,7 +68,10 @@ def _make_room(directory: pathlib.Path, results: Mapping[str, Any]) -> None:
     path = directory / "results.json"
     if not path.exists():
         return
-    old = json.loads(path.read_text())
+    try:
+        old = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:  # no results of ours, but not ours to lose either
+        old = {}
     if any(old.get(key) != results[key] for key in _IDENTITY):
         number = 1
         while (aside := directory.with_name(f"{directory.name}-{number}")).exists():
