@@ -137,6 +137,7 @@ def test_tables_stand_beside_the_published_rows(workdir, results):
     assert f"**{tables.cell(score)}**" in text
     between = results["constancy"]["interpolation"]["mse"]["nearest_view"]
     assert f"copy of the nearer view {between:.5f}" in text
+    assert "of 10 pairs of views |" in text  # 5 scenes, 2 objects in both views
     with (workdir / "eval" / "table.csv").open() as file:
         lines = list(csv.DictReader(file))
     assert len(lines) == 2 * (6 + 2)

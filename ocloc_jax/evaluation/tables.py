@@ -125,33 +125,50 @@ def _remarks(split: str, result: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"{note}." for note in result["notes"])
 
 
-_CONSTANCY = {
-    "identity_switches": "pairs of views between which an object changes its slot",
-    "hidden": "recall of objects in views that hide them wholly",
-    "mostly_hidden": "recall of objects of which a view shows at most a fifth",
-    "camera_probe": "camera read from viewpoint latents by a linear map, R²",
-    "interpolation": "images between two views, MSE",
-}
-
-
 def _constancy_table(found: Mapping[str, Any]) -> str:
+    rows = {
+        "object drawn by another slot in another view": _share(
+            found["identity_switches"], "rate", "num_pairs", "pairs of views"
+        ),
+        "shape known in views that hide the object wholly": _share(
+            found["hidden"], "recall", "num_views", "cases"
+        ),
+        "shape known in views that show at most a fifth of it": _share(
+            found["mostly_hidden"], "recall", "num_views", "cases"
+        ),
+        "camera read from viewpoint latents by a linear map, R²": _camera(
+            found["camera_probe"]
+        ),
+        "MSE of images decoded between two views": _between(found["interpolation"]),
+    }
     lines = [f"| measured on `{found['split']}` | |", "| --- | --- |"]
-    for name, text in _CONSTANCY.items():
-        lines.append(f"| {text} | {'; '.join(_constancy_cells(name, found[name]))} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"| {text} | {x} |" for text, x in rows.items())])
 
 
-def _constancy_cells(name: str, found: Mapping[str, Any]) -> Iterator[str]:
-    if name == "interpolation" and "mse" in found:
-        words = {"decoded": "decoded", "nearest_view": "copy of the nearer view"}
-        for key, word in (words | {"cross_fade": "cross-fade of both"}).items():
-            yield f"{word} {found['mse'][key]:.5f}"
-        yield f"(the views themselves {found['reconstruction_mse']:.5f})"
-    for key, value in found.items():
-        if name != "interpolation" and key != "not_measured":
-            yield f"{key.replace('_', ' ')} {cell(Score(**value))}"
+def _share(found: Mapping[str, Any], key: str, of: str, what: str) -> str:
     if "not_measured" in found:
-        yield f"not measured: {found['not_measured']}"
+        return f"not measured: {found['not_measured']}"
+    return f"{cell(Score(**found[key]))} of {found[of]['mean']:.0f} {what}"
+
+
+def _camera(found: Mapping[str, Any]) -> str:
+    numbers = {name: x for name, x in found.items() if name != "not_measured"}
+    texts = [f"{n.replace('_', ' ')} {cell(Score(**x))}" for n, x in numbers.items()]
+    if "not_measured" in found:
+        texts.append(f"not measured: {found['not_measured']}")
+    return "; ".join(texts)
+
+
+def _between(found: Mapping[str, Any]) -> str:
+    """Beside what needs no model, and what the model loses anyway."""
+    if "not_measured" in found:
+        return f"not measured: {found['not_measured']}"
+    return (
+        f"{found['mse']['decoded']:.5f}; a copy of the nearer view "
+        f"{found['mse']['nearest_view']:.5f}, a cross-fade of both "
+        f"{found['mse']['cross_fade']:.5f}, the views themselves "
+        f"{found['reconstruction_mse']:.5f}"
+    )
 
 
 def cell(score: Score | None) -> str:
