@@ -6,16 +6,17 @@ import hashlib
 import json
 import math
 import os
+import pathlib
 import shutil
+import subprocess
+import sys
 
 import jax
 import ml_collections
 import numpy as np
 import pytest
 import small
-from absl.testing import flagsaver
 
-import launch
 from configs import common
 from ocloc_jax import data, evaluate, experiment, inference, metrics, scenes, weights
 from ocloc_jax.evaluation import interpolation, passes, provenance, tables
@@ -340,12 +341,15 @@ def test_other_results_are_set_aside(tmp_path, model):
     assert names == {"eval-2": "0.safetensors", "eval": "1.safetensors"}
 
 
-def test_training_points_at_init_from_instead_of_weights():
-    with flagsaver.flagsaver(mode="train", weights="a.safetensors"):
-        with pytest.raises(SystemExit, match=r"--config\.init_from=a\.safetensors"):
-            launch._options()
-    with flagsaver.flagsaver(mode="eval", weights="a.safetensors"):
-        assert launch._options() == {"weights": "a.safetensors"}
+def test_training_points_at_init_from_instead_of_weights(tmp_path):
+    command = [sys.executable, "launch.py", "--config=configs/demo.py"]
+    options = ["--weights=a.safetensors", f"--workdir={tmp_path}"]
+    root = pathlib.Path(__file__).parents[1]
+    done = subprocess.run(
+        [*command, *options], capture_output=True, text=True, cwd=root
+    )
+    assert done.returncode == 1 and not list(tmp_path.iterdir())
+    assert "--config.init_from=a.safetensors" in done.stderr
 
 
 def test_training_may_end_without_evaluation():

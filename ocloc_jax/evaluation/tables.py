@@ -213,7 +213,7 @@ def latex(results: Mapping[str, Any]) -> str:
             lines.append(" & ".join(map(_escape, cells)) + r" \\")
         columns = "lll" + "c" * len(metrics.METRICS)
         body = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", *lines]
-        remarks = [_escape(f"% {x}", keep="%") for x in _remarks(split, result)]
+        remarks = [f"% {x}".replace("**", "") for x in _remarks(split, result)]
         tables.append("\n".join([f"% {heading}", *remarks, *body, _LATEX_END]))
     return "\n\n".join(tables) + "\n"
 
@@ -221,8 +221,7 @@ def latex(results: Mapping[str, Any]) -> str:
 _LATEX_END = "\\bottomrule\n\\end{tabular}"
 
 
-def _escape(text: str, keep: str = "") -> str:
+def _escape(text: str) -> str:
     for character in "&%#_":
-        if character not in keep:
-            text = text.replace(character, f"\\{character}")
+        text = text.replace(character, f"\\{character}")
     return text.replace("±", r"$\pm$")
