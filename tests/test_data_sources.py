@@ -146,6 +146,7 @@ def make_ragged() -> list[dict]:
 def test_built_dataset_equals_arrays(data_dir, scenes, num_workers):
     opened = data.open_dataset("toy/small", "train", data_dir)
     assert set(opened.keys) == set(scenes.keys)
+    assert opened.metadata["dataset"].startswith("toy/")
     keys = ("image", "segment", "camera")
     options = dict(batch_size=4, keys=keys, view_window=1.0, window_by="azimuth")
     train = data.TrainPipeline(opened, **options)
