@@ -80,12 +80,13 @@ def _step_by_vmap(step: train.TrainStep, seeds: Seeds) -> train.TrainStep:
         new, metrics = step(state.replace(step=count), batch)
         if seeds.patience:
             new = _unless(state.dead_logs >= seeds.patience, state, new)
-        return new.replace(step=None), metrics
+        return new.replace(step=None, dead_logs=None), metrics
 
     def step_all(state: train.TrainState, batch: data.Batch) -> Any:
         own = state.replace(step=None), batch
         new, metrics = vectorise(one, seeds)(state.step, own)
-        return new.replace(step=state.step + 1), metrics
+        new = new.replace(step=state.step + 1, dead_logs=state.dead_logs)
+        return new, metrics
 
     return step_all
 

@@ -52,7 +52,8 @@ class Seeds:
         whole = self.sharding()
         if self.alone:
             return whole
-        return train.TrainState(whole, *4 * (self.sharding("seed"),))
+        split = self.sharding("seed")
+        return train.TrainState(whole, split, split, split, dead_logs=whole)
 
     @property
     def is_one_program(self) -> bool:
@@ -88,8 +89,7 @@ class Seeds:
         before = np.asarray(jax.device_get(state.dead_logs))
         counts = np.where(dead, before + 1, 0)
         counts = np.where(self.frozen(state), before, counts).astype(np.int32)
-        sharding = self.sharding() if self.alone else self.sharding("seed")
-        return state.replace(dead_logs=jax.device_put(counts, sharding))
+        return state.replace(dead_logs=jax.device_put(counts, self.sharding()))
 
     def rows(self, metrics: dict[str, Any], frozen: np.ndarray) -> dict[int, Any]:
         """What a step said of each seed that is not frozen, on the host."""
