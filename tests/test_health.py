@@ -76,15 +76,13 @@ def test_numbers_of_a_scene_made_by_hand():
 def empty_outputs():
     """Outputs of the small model for 2 scenes, 1 view and 3 slots, all zero."""
     images, noise = small.images(num_views=1), small.noise(num_views=1, num_slots=3)
-    model = small.model()
-    variables = {"params": small.params(model)}
-    structures = []
+    model, trees = small.model(), []
 
-    def leaves(*args):
-        found, structure = jax.tree.flatten(model.apply(*args))
-        structures.append(structure)  # whose fields do not take mere shapes
-        return found
+    def flat():  # the classes of outputs take arrays only, no shapes
+        variables = {"params": small.params(model)}
+        leaves, tree = jax.tree.flatten(model.apply(variables, images, noise))
+        trees.append(tree)
+        return leaves
 
-    shapes = jax.eval_shape(leaves, variables, images, noise)
-    zeros = [jnp.zeros(x.shape, x.dtype) for x in shapes]
-    return jax.tree.unflatten(structures[0], zeros)
+    leaves = [jnp.zeros(x.shape, x.dtype) for x in jax.eval_shape(flat)]
+    return jax.tree.unflatten(trees[0], leaves)

@@ -3,6 +3,7 @@
 import functools
 import json
 import pathlib
+import re
 
 import chex
 import jax
@@ -148,9 +149,10 @@ def test_vmap_keeps_seeds_apart():
     text = step.lower(start(), batch).compile().as_text()
     assert "all-to-all" not in text and "collective-permute" not in text
     # Devices 2i and 2i + 1 hold seed i.
-    groups = "replica_groups={{0,1},{2,3},{4,5},{6,7}}"
     reduces = [line for line in text.splitlines() if " all-reduce(" in line]
-    assert reduces and all(groups in line for line in reduces)
+    found = {re.search(r"replica_groups=(\S+),", line)[1] for line in reduces}
+    # Two ways to write the same groups; which one XLA takes depends on the program.
+    assert found and found <= {"{{0,1},{2,3},{4,5},{6,7}}", "[4,2]<=[8]"}
 
 
 def test_batches_are_those_of_each_seed_but_share_the_number_of_views():
@@ -275,6 +277,7 @@ def fake_training(monkeypatch, background_share: float) -> None:
     names = "slots_in_use slots_present usage_entropy presence presence_saturation"
     metrics = {f"health/{name}": 0.5 for name in names.split()}
     metrics |= {"health/background_share": background_share, "loss": 1.0}
+    metrics["grad_norm"] = 1.0
 
     def make_train_step(*_):
         def step(state, batch):
