@@ -263,7 +263,7 @@ def test_scenes_are_read_as_they_are_scored(model, monkeypatch):
         (("image", "segment"), {"iou", "f1", "ooa"}, 1),
         (("image", "segment", "overlap", "masks"), set(), 0),
     ],
-    ids=str,
+    ids=["image", "segment", "all"],
 )
 def test_missing_labels_leave_the_rest(model, keys, unscored: set, notes: int):
     spec, seed = (
