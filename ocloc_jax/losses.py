@@ -11,6 +11,7 @@ from ocloc_jax.models.compose import Scene
 from ocloc_jax.models.decoder import SHAPE_SHIFT
 from ocloc_jax.models.latents import Posterior
 from ocloc_jax.models.ocloc import Outputs
+from ocloc_jax.models.pixels import max_slots, sum_slots, sum_square
 from ocloc_jax.schedules import Coefficients
 
 Terms = dict[str, Float[Array, "*b"]]
@@ -92,12 +93,19 @@ def mixture_nll(
     scene: Scene, images: Float[Array, "*b m h w 3"], precision: float
 ) -> Float[Array, "*b m h w"]:
     """Of every pixel under the mixture of K + 1 layers, without its constant."""
-    errors_obj = jnp.square(scene.appearance - images[..., None, :, :, :]).sum(axis=-1)
-    error_bck = jnp.square(scene.background - images).sum(axis=-1)
-    masks = jnp.concatenate([scene.mask_bck[..., None, :, :], scene.mask_obj], axis=-3)
-    errors = jnp.concatenate([error_bck[..., None, :, :], errors_obj], axis=-3)
-    log_masks = jnp.log(masks * (1 - 2e-5) + 1e-5)
-    return -jax.nn.logsumexp(log_masks - precision * errors, axis=-3)
+    slots = (*scene.appearance.shape[:-4], 1, *images.shape[-3:])
+    errors_obj = sum_square(scene.appearance, images.reshape(slots))
+    bck = _log_joint(scene.mask_bck, sum_square(scene.background, images), precision)
+    obj = _log_joint(scene.mask_obj, errors_obj, precision)
+    largest = jnp.maximum(jax.lax.stop_gradient(bck), max_slots(obj))
+    odds = jnp.exp(bck - largest) + sum_slots(jnp.exp(obj - largest[..., None, :, :]))
+    return -(largest + jnp.log(odds))
+
+
+def _log_joint(
+    mask: Float[Array, "*s"], error: Float[Array, "*s"], precision: float
+) -> Float[Array, "*s"]:
+    return jnp.log(mask * (1 - 2e-5) + 1e-5) - precision * error
 
 
 def squared_error(
@@ -106,7 +114,7 @@ def squared_error(
     precision: float,
 ) -> Float[Array, "*b"]:
     """Weighted squared error, summed over viewpoints, pixels and colours."""
-    return precision * jnp.square(recon - images).sum(axis=(-4, -3, -2, -1))
+    return precision * sum_square(recon, images).sum(axis=(-3, -2, -1))
 
 
 def kl_terms(posterior: Posterior, alpha: float) -> Terms:

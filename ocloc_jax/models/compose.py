@@ -11,6 +11,7 @@ from ocloc_jax.models.decoder import Layers
 from ocloc_jax.models.latents import Latents
 from ocloc_jax.models.noise import Noise
 from ocloc_jax.models.ordering import layer_masks
+from ocloc_jax.models.pixels import colours, sum_slots, sum_square
 from ocloc_jax.schedules import Coefficients
 
 MODES = ("released", "paper")
@@ -104,7 +105,8 @@ def _add_auxiliary(
         strength = _noise_strength(
             layers.position, *appearance.shape[-3:-1], coefficients
         )
-        appearance = appearance + strength[..., None] * noise.appearance
+        pairs = zip(colours(appearance), colours(noise.appearance), strict=True)
+        appearance = jnp.stack([a + strength * n for a, n in pairs], axis=-1)
     mask_bck, mask_obj = masks_imp
     return scene.replace(
         mask_imp_bck=mask_bck,
@@ -140,9 +142,11 @@ def _shadows(
         cut = shape
     mask_bck, mask_obj = layer_masks(shape, log_presence, order, hardness)
     # Every layer is the same background under another light, so only lights are mixed.
-    lit = mask_bck + (mask_obj * light).sum(axis=-3)
+    lit = mask_bck + sum_slots(mask_obj * light)
     return {
-        "background": (layers.background + 1) * lit[..., None] - 1,
+        "background": jnp.stack(
+            [(b + 1) * lit - 1 for b in colours(layers.background)], axis=-1
+        ),
         "shadow_mask_bck": mask_bck,
         "shadow_mask_obj": mask_obj,
         "shadow_shape": shape,
@@ -175,7 +179,7 @@ def _noise_strength(
     grid = layers_lib.position_grid(height, width)
     grid = grid.reshape((1,) * (position.ndim - 1) + grid.shape)
     centre = jnp.tanh(position)[..., None, None, :]
-    distance = jnp.square(grid - centre).sum(axis=-1)
+    distance = sum_square(jnp.asarray(grid), centre)
     far = 1 - jnp.exp(-coefficients.noise_scale * distance)
     low, high = coefficients.noise_min, coefficients.noise_max
     return low + (high - low) * far
@@ -187,8 +191,9 @@ def _blend(
     mask_obj: Float[Array, "*b m k h w"],
     appearance: Float[Array, "*b m k h w 3"],
 ) -> Float[Array, "*b m h w 3"]:
-    objects = (mask_obj[..., None] * appearance).sum(axis=-4)
-    return mask_bck[..., None] * background + objects
+    pairs = zip(colours(background), colours(appearance), strict=True)
+    images = [mask_bck * b + sum_slots(mask_obj * a) for b, a in pairs]
+    return jnp.stack(images, axis=-1)
 
 
 def _for_each_view(

@@ -16,7 +16,9 @@ from jaxtyping import Array, Float
 
 Padding = Sequence[tuple[int, int]]
 
-_CACHE = 2**18  # numbers that a core keeps at hand while it sums over positions
+_CACHE = 2**20  # numbers that a core keeps at hand while it sums over positions
+
+_NARROW = 16  # channels of input and output that are too few for the fast code
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
@@ -24,7 +26,31 @@ def conv(
     x: Float[Array, "b h w i"], kernel: Float[Array, "s s i o"], stride: int, pad: int
 ) -> Float[Array, "b h2 w2 o"]:
     """A convolution padded alike on all sides."""
-    return _conv(x, kernel, stride, [(pad, pad)] * 2)
+    return jax.lax.platform_dependent(
+        x,
+        kernel,
+        cpu=functools.partial(_cpu_conv, stride=stride, pad=pad),
+        default=functools.partial(_conv, stride=stride, padding=[(pad, pad)] * 2),
+    )
+
+
+def _cpu_conv(
+    x: Float[Array, "b h w i"], kernel: Float[Array, "s s i o"], stride: int, pad: int
+) -> Float[Array, "b h2 w2 o"]:
+    """Takes pairs of columns as one of twice the channels where these are few.
+
+    Half of the products are then with zeros, but there is fast code for this shape.
+    """
+    *_, width, channels = x.shape
+    narrow = max(kernel.shape[2:]) <= _NARROW
+    if kernel.shape[0] != 3 or stride != 1 or width % 2 or not narrow:
+        return _conv(x, kernel, stride, [(pad, pad)] * 2)
+    paired = [
+        jnp.pad(kernel, ((0, 0), (1 + c, 2 - c), (0, 0), (0, 0))) for c in (0, 1)
+    ]  # taps over six columns, that is three pairs
+    paired = jnp.stack(paired, axis=3).reshape(3, 3, 2 * channels, -1)
+    y = _conv(x.reshape(*x.shape[:2], width // 2, -1), paired, 1, [(1, 1)] * 2)
+    return y.reshape(*x.shape[:3], -1)
 
 
 def _conv(
@@ -55,7 +81,10 @@ def _conv_backward(
 ) -> tuple[Array, Array]:
     x, kernel = inputs
     function = functools.partial(_conv, stride=stride, padding=[(pad, pad)] * 2)
-    (dx,) = jax.vjp(lambda x: function(x, kernel), x)[1](dy)
+    if stride == 1:
+        dx = conv(dy, kernel[::-1, ::-1].swapaxes(2, 3), 1, len(kernel) - 1 - pad)
+    else:
+        (dx,) = jax.vjp(lambda x: function(x, kernel), x)[1](dy)
     d_kernel = jax.lax.platform_dependent(
         x,
         dy,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import flax
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
@@ -76,7 +77,7 @@ class ImageNet(nn.Module):
         return layers.transformer(*stack, name="transformer")(x, None)[0]
 
     def _upsample(self, x: Float[Array, "b h w d"]) -> Float[Array, "b h2 w2 c"]:
-        x = nn.silu(self._conv(self.sizes.channels[0], "conv_in")(x))
+        x = layers.silu(self._conv(self.sizes.channels[0], "conv_in")(x))
         for i in range(len(self.sizes.channels)):
             x = self._part(ImageNet._double, x, i)
         return x
@@ -84,8 +85,8 @@ class ImageNet(nn.Module):
     def _double(self, x: Float[Array, "b h w d"], i: int) -> Float[Array, "b h2 w2 c"]:
         channels = (*self.sizes.channels, self.out_channels)
         up = layers.UpsampleConv(channels[i], self.dtype, name=f"up_{i}")
-        x = self._conv(channels[i + 1], f"conv_{i}")(nn.silu(up(x)))
-        return x if i + 2 == len(channels) else nn.silu(x)
+        x = self._conv(channels[i + 1], f"conv_{i}")(layers.silu(up(x)))
+        return x if i + 2 == len(channels) else layers.silu(x)
 
     def _conv(self, features: int, name: str) -> nn.Conv:
         return layers.conv(features, 3, name=name, dtype=self.dtype)
@@ -116,19 +117,24 @@ class Decoder(nn.Module):
     def __call__(self, latents: Latents, height: int, width: int) -> Layers:
         view_bck = _join(latents.view, latents.bck[..., None, :])
         view_obj = _join(latents.view[..., None, :], latents.obj[..., None, :, :])
-        maps = self.object_net(view_obj, height, width)
         order = self.order_net(view_obj).astype(jnp.float32)
-        shadow = dict(
-            shadow_logit=maps[..., 4], shadow_shape_logit=maps[..., 5] - SHAPE_SHIFT
-        )
+        maps = _planes(self.object_net(view_obj, height, width))
+        background = _planes(self.background_net(view_bck, height, width))
+        shadow = dict(shadow_logit=maps[-2], shadow_shape_logit=maps[-1] - SHAPE_SHIFT)
         return Layers(
-            background=self.background_net(view_bck, height, width),
-            appearance=maps[..., :3],
-            shape_logit=maps[..., 3] - SHAPE_SHIFT,
+            background=jnp.stack(background, axis=-1),
+            appearance=jnp.stack(maps[:3], axis=-1),
+            shape_logit=maps[3] - SHAPE_SHIFT,
             order=order[..., 0],
             position=order[..., 1:],
             **(shadow if self.shadows else {}),
         )
+
+
+def _planes(maps: Float[Array, "*s c"]) -> list[Float[Array, "*s"]]:
+    """The channels of maps, each laid out by itself: what follows takes them singly."""
+    planes = jax.lax.optimization_barrier(jnp.moveaxis(maps, -1, 0))
+    return [plane[0] for plane in jax.lax.split(planes, [1] * len(planes), axis=0)]
 
 
 def _join(view: Float[Array, "*b d"], other: Float[Array, "*c e"]) -> Array:

@@ -28,9 +28,9 @@ class FeatureNet(nn.Module):
 
     @nn.compact
     def __call__(self, images: Float[Array, "*b h w 3"]) -> Float[Array, "*b h2 w2 d"]:
-        x = nn.silu(self._conv(4, stride=2, name="conv_0")(images))
+        x = layers.silu(self._conv(4, stride=2, name="conv_0")(images))
         for i in range(1, self.num_convs):
-            x = nn.silu(self._conv(5, name=f"conv_{i}")(x))
+            x = layers.silu(self._conv(5, name=f"conv_{i}")(x))
         grid = layers.position_grid(*x.shape[-3:-1])
         position = nn.Dense(self.features, dtype=self.dtype, name="position")(grid)
         x = x + position.reshape((1,) * (x.ndim - 3) + position.shape)

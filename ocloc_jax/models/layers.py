@@ -38,6 +38,22 @@ def conv(
     )
 
 
+@jax.custom_vjp
+def silu(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
+    """SiLU that keeps only its input for the gradient, not its sigmoid as well."""
+    return x * jax.nn.sigmoid(x)
+
+
+def _silu_backward(x: Array, dy: Array) -> tuple[Array]:
+    # Behind a barrier: XLA would find it in the forward pass and keep that one.
+    x, dy = jax.lax.optimization_barrier((x, dy))
+    gate = jax.nn.sigmoid(x)
+    return (dy * gate * (1 + x * (1 - gate)),)
+
+
+silu.defvjp(lambda x: (silu(x), x), _silu_backward)
+
+
 class Mlp(nn.Module):
     """Linear layers with SiLU between them, and after the last if asked."""
 
@@ -50,7 +66,7 @@ class Mlp(nn.Module):
         for i, features in enumerate(self.features):
             x = nn.Dense(features, name=f"layer_{i}", dtype=self.dtype)(x)
             if self.activate_last or i + 1 < len(self.features):
-                x = nn.silu(x)
+                x = silu(x)
         return x
 
 
@@ -97,6 +113,46 @@ class Gru(nn.Module):
         return (1 - update) * candidate + update * state
 
 
+@jax.custom_vjp
+def attention(
+    query: Float[Array, "b n k d"],
+    key: Float[Array, "b n k d"],
+    value: Float[Array, "b n k d"],
+) -> Float[Array, "b n k d"]:
+    """Softmax attention of k heads.
+
+    Nothing of size n * n is divided or summed besides the products: the weights stay
+    without their normalisation, which is applied to the small results, and the one
+    sum in the gradient of a softmax is taken over channels instead of positions.
+    """
+    return _attention_forward(query, key, value)[0]
+
+
+def _attention_forward(query: Array, key: Array, value: Array) -> tuple[Array, tuple]:
+    logits = jnp.einsum("bnkd,bmkd->bknm", query * query.shape[-1] ** -0.5, key)
+    logits = logits.astype(jnp.float32)
+    weights = jnp.exp(logits - logits.max(axis=-1, keepdims=True)).astype(value.dtype)
+    ones = jnp.ones((*value.shape[:-1], 1), value.dtype)
+    sums = jnp.einsum("bknm,bmkd->bnkd", weights, jnp.concatenate([value, ones], -1))
+    scale = 1 / sums[..., -1:]
+    out = sums[..., :-1] * scale
+    return out, (query, key, value, weights, scale, out)
+
+
+def _attention_backward(kept: tuple, dy: Array) -> tuple[Array, Array, Array]:
+    query, key, value, weights, scale, out = kept
+    dy = dy * scale
+    d_weights = jnp.einsum("bnkd,bmkd->bknm", dy, value)
+    mean = (dy * out).sum(axis=-1).transpose(0, 2, 1)[..., None]
+    d_logits = weights * (d_weights - mean) * query.shape[-1] ** -0.5
+    d_query = jnp.einsum("bknm,bmkd->bnkd", d_logits, key)
+    d_key = jnp.einsum("bknm,bnkd->bmkd", d_logits, query)
+    return d_query, d_key, jnp.einsum("bknm,bnkd->bmkd", weights, dy)
+
+
+attention.defvjp(_attention_forward, _attention_backward)
+
+
 class TransformerLayer(nn.Module):
     """Pre-norm self-attention and feed-forward layer, written as a scan body."""
 
@@ -111,14 +167,14 @@ class TransformerLayer(nn.Module):
         x = x + self._attention(layer_norm("norm_attention", self.dtype)(x))
         y = layer_norm("norm_mlp", self.dtype)(x)
         y = self._dense(self.mlp_hidden, "mlp_in")(y)
-        y = self._dense(x.shape[-1], "mlp_out")(nn.silu(y))
+        y = self._dense(x.shape[-1], "mlp_out")(silu(y))
         return x + y, None
 
     def _attention(self, x: Float[Array, "b n d"]) -> Float[Array, "b n d"]:
         heads = (*x.shape[:-1], self.num_heads, -1)
         qkv = self._dense(3 * x.shape[-1], "attention_in")(x)
         query, key, value = (p.reshape(heads) for p in jnp.split(qkv, 3, axis=-1))
-        y = jax.nn.dot_product_attention(query, key, value).reshape(x.shape)
+        y = attention(query, key, value).reshape(x.shape)
         return self._dense(x.shape[-1], "attention_out")(y)
 
     def _dense(self, features: int, name: str) -> nn.Dense:

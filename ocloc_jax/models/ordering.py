@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ocloc_jax.models.pixels import max_slots, slots, sum_slots
+
 Masks = tuple[Float[Array, "*b h w"], Float[Array, "*b k h w"]]
 
 # Shapes below this count as this much in the soft weights, which keeps their
@@ -64,7 +66,7 @@ def ordered_masks(
         nearer = order[..., k, None] > order  # [*b, k]: is object k before this one
         left = (1 - present[..., k, :, :])[..., None, :, :]
         objects = objects * jnp.where(nearer[..., None, None], left, 1.0)
-    return jnp.prod(1 - present, axis=-3), objects
+    return functools.reduce(jnp.multiply, slots(1 - present)), objects
 
 
 def _forward(shape: Array, log_presence: Array, order: Array, hardness: Array) -> Masks:
@@ -88,7 +90,7 @@ def _backward(inputs: tuple[Array, ...], cotangents: Masks) -> tuple[Array, ...]
     present = _present(shape, log_presence)
     _, visible, others = _sticks(present)
     weights = _weights(present, order)
-    mean = (d_objects * weights).sum(axis=-3)
+    mean = sum_slots(d_objects * weights)
     # Through 1 - background and background, and through the normalised weights.
     through_sticks = (mean - d_background)[..., None, :, :] * others
     centred = d_objects - mean[..., None, :, :]
@@ -115,7 +117,9 @@ def _present(shape: Array, log_presence: Array) -> Float[Array, "*b k h w"]:
 
 
 def _weights(present: Array, order: Array) -> Float[Array, "*b k h w"]:
-    return jax.nn.softmax(jnp.log(present) + order[..., None, None], axis=-3)
+    logits = jnp.log(present) + order[..., None, None]
+    weights = jnp.exp(logits - max_slots(logits)[..., None, :, :])
+    return weights / sum_slots(weights)[..., None, :, :]
 
 
 def _sticks(
@@ -126,7 +130,7 @@ def _sticks(
     The second is summed stick by stick, so it keeps its precision for small shapes,
     and no product is divided out again, so shapes of exactly 1 are no special case.
     """
-    shapes = [present[..., k, :, :] for k in range(present.shape[-3])]
+    shapes = slots(present)
     before = [jnp.ones_like(shapes[0])]
     for shape in shapes:
         before.append(before[-1] * (1 - shape))
