@@ -1,10 +1,9 @@
-"""Ray-traced scenes of 32x32 and a small model: the whole chain on a laptop.
+"""Ray-traced scenes of 32x32 and a small model: objects appear on a laptop.
 
 python launch.py --config=configs/demo.py --workdir=runs/demo
 
-Trains the single-view stage only, in about 7 minutes on two cores. Its schedule is
-ours, not the paper's, and only a beginning: ARI-O 0.09 on single views of the test
-split with seed 0.
+Trains the single-view stage only. Its schedule is ours, not the paper's; see
+`schedule` for what it changes and docs/results.md for what it reaches.
 """
 
 import dataclasses
@@ -14,7 +13,7 @@ import ml_collections
 from configs import common
 from ocloc_jax.models import sizes
 
-STEPS = 1200
+STEPS = 4500
 
 
 def get_config(variant: str = "demo") -> ml_collections.ConfigDict:
@@ -31,24 +30,32 @@ def get_config(variant: str = "demo") -> ml_collections.ConfigDict:
         dtype="float32",
     )
     # The likelihood sums over pixels and the KL does not: sigma_x follows the size.
-    config.objective = dict(num_slots=5, sigma_x=0.07, alpha=4.5)
+    config.objective = dict(num_slots=4, sigma_x=0.07, alpha=4.5)
     config.data = dict(
-        scenes=dict(size=32, num_views=4, min_objects=2, max_objects=3, samples=4),
+        scenes=dict(
+            size=32,
+            num_views=4,
+            min_objects=2,
+            max_objects=3,
+            samples=4,
+            object_scale=1.5,  # 5 to 10 pixels wide instead of 3 to 7
+        ),
         # What differs in Test 2: more objects than were ever seen.
         general=dict(min_objects=4, max_objects=5),
         num_scenes=dict(train=1000, validation=64, test=100, test_general=100),
         seed=0,
     )
-    config.render = dict(split="test", scenes=(0, 1, 2), num_views=4, num_slots=5)
-    config.eval = common.evaluation(num_views=4, test=5, test_general=7)
-    config.eval.batch_size = 20
+    config.render = dict(split="test", scenes=(0, 1, 2), num_views=4, num_slots=4)
+    # One view each: without the multi-view stage slots do not agree across views.
+    config.eval = common.evaluation(num_views=1, test=4, test_general=6)
+    config.eval.batch_size, config.eval.constancy = 20, False
     config.stages = dict(
         single=dict(
             batch_size=16,
             accumulate=1,
             views=dict(stage="single", max_views=1),
             learning_rate=dict(
-                base=1e-3, num_steps=steps, decay=0.1, warmup_steps=steps // 5
+                base=1e-3, num_steps=steps, decay=0.5, warmup_steps=steps // 30
             ),
             clip_norm=5.0,
             coefficients=schedule(steps),
@@ -91,7 +98,14 @@ def small_sizes() -> sizes.ModelSizes:
 
 
 def schedule(steps: int) -> dict:
-    """Less annealing than the published recipe, and shadows let in late."""
+    """What made objects appear in so few steps, where the published one does not.
+
+    A third of the objective is the mixture likelihood from the start: each layer must
+    explain a pixel by itself, so slots that all share every object lose early. The
+    temperature of presence starts so high that no slot can be switched off before it
+    has learnt to be useful, and that of shapes lets slots cover the image at first.
+    The KL comes in when objects have formed, shadows and hard masks after them.
+    """
 
     def line(*knots: tuple[float, float], scale: str = "linear") -> dict:
         at, values = zip(*knots, strict=True)
@@ -99,10 +113,11 @@ def schedule(steps: int) -> dict:
         return dict(steps=whole, values=values, scale=scale)
 
     return dict(
-        temp_pres=line((0, 2.0), (1, 1.0), scale="log"),
-        temp_shp=line((0, 2.0), (1, 1.0), scale="log"),
-        ratio_stick_breaking=line((0, 0.5), (1, 1.0)),
-        ratio_imp_sdw=line((0.6, 1.0), (1, 0.0)),
-        ratio_mixture=line((0.5, 0.01), (1, 1.0)),
-        sched_kld=line((0, 0.0), (0.5, 1.0)),
+        temp_pres=line((0, 100.0), (0.4, 100.0), (0.8, 1.0), scale="log"),
+        temp_shp=line((0, 4.0), (0.3, 2.0), (0.7, 1.0), scale="log"),
+        ratio_stick_breaking=line((0.3, 0.01), (0.8, 1.0)),
+        ratio_mixture=line((0.5, 0.3), (1, 1.0)),
+        ratio_imp_sdw=line((0.5, 1.0), (0.9, 0.0)),
+        reg_bck=line((0, 0.2), (0.2, 0.0)),
+        sched_kld=line((0.3, 0.0), (0.8, 1.0)),
     )
