@@ -13,7 +13,7 @@ import ml_collections
 from configs import common
 from ocloc_jax.models import sizes
 
-STEPS = 4500
+STEPS = 3000
 
 
 def get_config(variant: str = "demo") -> ml_collections.ConfigDict:

@@ -140,7 +140,7 @@ class Recorder:
             "stage": self.stage,
             "step": step,
             "seed": self.seeds.numbers[which],
-            "found": values,
+            "found": {name: np.atleast_1d(v)[which] for name, v in values.items()},
             "replayed": distributed.to_host(metrics),
             "modules": norms(state.params, after.opt_state[1]),
         }

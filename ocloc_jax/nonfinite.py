@@ -6,6 +6,7 @@ the inside of a loop or call that is found guilty.
 """
 
 import dataclasses
+import pathlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core, source_info_util
 
+_PROJECT = pathlib.Path(__file__).parent
 _PIECE = 64  # operations compiled together
 _CALLS = ("jit", "closed_call", "checkpoint", "custom_jvp_call", "custom_vjp_call")
 
@@ -118,11 +120,22 @@ def _blame(
     before = len(guilty)
     if equation.primitive.name == "scan":
         _rounds(equation.params, arguments, module, guilty)
+    elif equation.primitive.name == "cond":
+        chosen, *arguments = arguments
+        _run(equation.params["branches"][int(chosen)], arguments, module, guilty)
     elif equation.primitive.name in _CALLS:
         _run(_called(equation), arguments, module, guilty)
     if len(guilty) == before:
-        source = source_info_util.summarize(equation.source_info)
-        guilty.append(Operation(equation.primitive.name, module, source))
+        guilty.append(Operation(equation.primitive.name, module, _source(equation)))
+
+
+def _source(equation: Any) -> str:
+    """The innermost line of this project; of anyone's code if there is none."""
+    traceback = equation.source_info.traceback
+    for frame in traceback.frames if traceback else ():
+        if _PROJECT in pathlib.Path(frame.file_name).parents:
+            return f"{frame.file_name}:{frame.line_num} ({frame.function_name})"
+    return source_info_util.summarize(equation.source_info)
 
 
 def _rounds(

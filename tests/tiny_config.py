@@ -10,13 +10,20 @@ import small
 
 from ocloc_jax import recipes
 
+IMAGE = dataclasses.replace(small.IMAGE, hidden=(), channels=(6,), num_layers=1)
+SIZES = dataclasses.replace(
+    small.SIZES, background=IMAGE, objects=IMAGE, order_hidden=()
+)
 
-def get_config(steps: str = "8") -> ml_collections.ConfigDict:
+
+def get_config(variant: str = "8,single,multi") -> ml_collections.ConfigDict:
+    """Takes the number of steps of a stage, and which stages there are."""
+    steps, *stages = variant.split(",")
     num_steps = int(steps)
     config = ml_collections.ConfigDict()
     config.seed, config.init_from = 0, ""
     config.model = dict(
-        sizes=dataclasses.asdict(small.SIZES),
+        sizes=dataclasses.asdict(SIZES),
         shadows=False,
         mode="paper",
         num_iterations=1,
@@ -37,7 +44,7 @@ def get_config(steps: str = "8") -> ml_collections.ConfigDict:
             clip_norm=5.0,
             coefficients=recipes.elbo(),
         )
-        for name in ("single", "multi")
+        for name in stages
     }
-    config.log_every, config.validate_every, config.checkpoint_every = 1, 4, 3
+    config.log_every, config.validate_every, config.checkpoint_every = 1, 7, 3
     return config
