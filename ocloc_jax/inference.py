@@ -138,7 +138,8 @@ def make_picture(
 
     def run(params: PyTree, images: UInt8[Array, "1 m h w 3"]) -> tuple[Latents, Scene]:
         images = data.to_model_range(images)
-        return infer(model, params, images, jax.random.key(0), num_slots)
+        found = infer(model, params, images, jax.random.key(0), num_slots)
+        return jax.tree.map(lambda x: x[0], found)
 
     jitted = jax.jit(run)
 
@@ -146,7 +147,6 @@ def make_picture(
         scenes, views = pipeline.scenes, list(range(pipeline.num_views))
         images = scenes.decode(scenes[0], views, ("image",))["image"]
         found, scene = jitted(params, images[None])
-        found, scene = jax.tree.map(lambda x: np.asarray(x[0]), (found, scene))
         return figures.decomposition(images / 127.5 - 1, scene, found.presence)
 
     return picture

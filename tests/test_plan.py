@@ -68,7 +68,8 @@ def test_the_gradient_of_a_strided_convolution_costs_twice_the_convolution():
 
 def plan_config(**changes) -> ml_collections.ConfigDict:
     config = small_config(**{"stages.multi.views.max_views": 2, **changes})
-    config.plan = dict(target="here", utilisation=0.5, views=())
+    # Only for two views, so that one program is compiled.
+    config.plan = dict(target="here", utilisation=0.5, views=(2,))
     return config
 
 
@@ -90,8 +91,9 @@ def test_plan_is_written_and_consistent(here_plan):
     (stage,) = found["stages"]
     one, two = stage["programs"]
     assert (one["views"], two["views"]) == (1, 2)
-    assert one["memory"] < two["memory"] and one["bytes"] < two["bytes"]
-    assert one["fits"] and two["fits"]
+    assert one["flops"] < two["flops"]
+    assert one["memory"] is None and one["fits"] is None
+    assert two["fits"] and 1e5 < two["memory"] < 1e9 and two["bytes"] > 0
     assert stage["flops"] == 4 * (one["flops"] + two["flops"]) / 2
     # The compiler counts elementwise operations too, but a loop only once.
     ratio = 8 * two["compiler_flops"] / two["flops"]
@@ -112,10 +114,12 @@ def test_operations_are_linear_in_views_and_batch():
     assert three - two == two - one > 0
     config.stages.multi.batch_size = 16
     doubled = flops.count(step, state, steps.batch_of(config, "multi", 3))
-    assert doubled == 2 * three
+    # But for what is made of positions, once for all scenes.
+    assert doubled == pytest.approx(2 * three, rel=1e-3)
     config.stages.multi.accumulate = 4
     parts, _ = steps.abstract_step(config, "multi", target)
-    assert flops.count(parts, state, steps.batch_of(config, "multi", 3)) == doubled
+    in_parts = flops.count(parts, state, steps.batch_of(config, "multi", 3))
+    assert in_parts == pytest.approx(doubled, rel=1e-3)
     config.model.remat = "all"
     again, _ = steps.abstract_step(config, "multi", target)
     recomputed = flops.count(again, state, steps.batch_of(config, "multi", 3))

@@ -60,7 +60,7 @@ def test_smoke_with_a_stop_in_each_stage(dataset: str, tmp_path, monkeypatch):
     assert stopped == ["single", "multi"]
     assert_complete(tmp_path)
     model, params = weights.load(best)
-    assert model == experiment.make_model(smoke_config(dataset))
+    assert model.sizes == experiment.make_model(smoke_config(dataset)).sizes
     # The second stage began with the weights of the first, and moved them.
     _, before = weights.load(tmp_path / "single" / "best.safetensors")
     kernel = ("decoder", "object_net", "conv_0", "kernel")
@@ -74,8 +74,7 @@ def test_smoke_by_the_real_command(tmp_path):
     """CLEVR: interrupted by a signal from outside, and started again."""
     command = [sys.executable, "launch.py", "--config=configs/clevr.py:smoke"]
     command.append(f"--workdir={tmp_path}")
-    flags = "--xla_backend_optimization_level=0"
-    env = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    env = {**os.environ, "JAX_PLATFORMS": "cpu"}  # with XLA_FLAGS of conftest
     env["JAX_COMPILATION_CACHE_DIR"] = str(ROOT / ".jax_cache")
     options = dict(cwd=ROOT, env=env, text=True, stderr=subprocess.PIPE)
     rows = tmp_path / "single" / "metrics.jsonl"

@@ -7,6 +7,8 @@ import time
 import jax
 import jax.numpy as jnp
 
+Number = float | int
+
 
 @dataclasses.dataclass(frozen=True)
 class Accelerator:
@@ -25,12 +27,12 @@ class Accelerator:
 
     name: str
     kind: str
-    float32: float
-    bfloat16: float
-    memory: float
-    bandwidth: float | None
+    float32: Number
+    bfloat16: Number
+    memory: Number
+    bandwidth: Number | None
 
-    def seconds(self, flops: float, dtype: str, utilisation: float) -> float:
+    def seconds(self, flops: Number, dtype: str, utilisation: float) -> float:
         """Time for operations at a share of the peak."""
         return flops / (utilisation * getattr(self, dtype) * 1e12)
 

@@ -112,5 +112,5 @@ def _assumptions(plan: Plan) -> str:
     return "\n".join(f"* {line}" for line in lines)
 
 
-def _number(value: float | None, unit: float, digits: int = 0) -> str:
+def _number(value: float | int | None, unit: float | int, digits: int = 0) -> str:
     return "?" if value is None else f"{value / unit:,.{digits}f}"
