@@ -3,40 +3,31 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
-from ocloc_jax.models import convolutions, layers
-
-
-@pytest.mark.parametrize("size", [(1, 1), (3, 5), (8, 8)], ids=str)
-def test_upsample_conv_is_the_transposed_convolution(size: tuple[int, int]):
-    keys = jax.random.split(jax.random.key(0))
-    x = jax.random.normal(keys[0], (2, *size, 3))
-    kernel = jax.random.normal(keys[1], (4, 4, 3, 5))
-    expected = np.zeros((2, 2 * size[0] + 2, 2 * size[1] + 2, 5))
-    for row, column, i, j in np.ndindex(*size, 4, 4):  # scatter, then crop the padding
-        product = np.asarray(x)[:, row, column] @ np.asarray(kernel)[i, j]
-        expected[:, 2 * row + i, 2 * column + j] += product
-    found = convolutions.upsample_conv(x, kernel)
-    np.testing.assert_allclose(found, expected[:, 1:-1, 1:-1], atol=1e-4)
+from ocloc_jax.models import layers
 
 
-def test_upsample_conv_has_the_gradient_of_the_transposed_convolution():
-    keys = jax.random.split(jax.random.key(1), 3)
-    x = jax.random.normal(keys[0], (2, 4, 6, 3))
-    kernel = jax.random.normal(keys[1], (4, 4, 3, 5))
-    weights = jax.random.normal(keys[2], (2, 8, 12, 5))
+def test_silu_and_its_gradient():
+    x = jnp.linspace(-9, 9, 101)
+    np.testing.assert_allclose(layers.silu(x), jax.nn.silu(x), atol=1e-6)
+    found = jax.vmap(jax.grad(layers.silu))(x)
+    np.testing.assert_allclose(found, jax.vmap(jax.grad(jax.nn.silu))(x), atol=1e-6)
 
-    def reference(x, kernel):
-        return jax.lax.conv_transpose(x, kernel[::-1, ::-1], (2, 2), [(2, 2), (2, 2)])
 
-    def total(function, x, kernel):
-        return (weights * function(x, kernel)).sum()
+def test_attention_is_that_of_jax_also_for_large_logits():
+    rng = np.random.default_rng(0)
+    arrays = [jnp.asarray(rng.normal(size=(2, 7, 3, 4)), jnp.float32) for _ in range(4)]
+    *inputs, weights = arrays
+    inputs[0] = 60 * inputs[0]  # exponents that would overflow without their maximum
 
-    found = jax.grad(total, (1, 2))(convolutions.upsample_conv, x, kernel)
-    expected = jax.grad(total, (1, 2))(reference, x, kernel)
-    for a, b in zip(found, expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-3)
+    def total(function, *inputs):
+        return (weights * function(*inputs)).sum()
+
+    gradient = jax.value_and_grad(total, (1, 2, 3))
+    found = gradient(layers.attention, *inputs)
+    expected = gradient(jax.nn.dot_product_attention, *inputs)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4)
 
 
 def test_gru_is_the_textbook_formula():

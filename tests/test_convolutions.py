@@ -1,0 +1,95 @@
+"""Convolutions and their gradients against independent forms of the same function."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ocloc_jax.models import convolutions
+
+
+def normal(seed: int, *shapes: tuple[int, ...]) -> list[jax.Array]:
+    rng = np.random.default_rng(seed)
+    return [jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in shapes]
+
+
+@pytest.fixture
+def in_groups(monkeypatch):
+    """As on one device, with a cache that holds no more than two small images."""
+    monkeypatch.setattr(jax, "device_count", lambda: 1)
+    monkeypatch.setattr(convolutions, "_CACHE", 2 * 6 * 8 * 20)
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "stride"),
+    [((3, 5), 4, 2), ((5, 3), 3, 1), ((20, 3), 3, 1), ((3, 20), 3, 1), ((4, 4), 5, 1)],
+    ids=str,
+)
+def test_conv_and_gradients_are_those_of_jax(channels, size, stride, in_groups):
+    pad, (inputs, outputs) = (size - stride) // 2, channels
+    x, kernel, weights = normal(
+        0,
+        (6, 6, 8, inputs),
+        (size, size, inputs, outputs),
+        (6, 6 // stride, 8 // stride, outputs),
+    )
+
+    def reference(x, kernel):
+        numbers = ("NHWC", "HWIO", "NHWC")
+        padding = [(pad, pad)] * 2
+        return jax.lax.conv_general_dilated(
+            x, kernel, (stride, stride), padding, dimension_numbers=numbers
+        )
+
+    compare(
+        lambda x, k: convolutions.conv(x, k, stride, pad), reference, weights, x, kernel
+    )
+
+
+def compare(function, reference, weights, *inputs):
+    def total(f, *inputs):
+        return (weights * f(*inputs)).sum()
+
+    np.testing.assert_allclose(function(*inputs), reference(*inputs), atol=1e-4)
+    found = jax.grad(total, (1, 2))(function, *inputs)
+    expected = jax.grad(total, (1, 2))(reference, *inputs)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-3)
+
+
+def test_conv_of_an_odd_width_is_not_paired():
+    x, kernel = normal(1, (2, 4, 5, 3), (3, 3, 3, 2))
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    expected = sum(
+        padded[:, i : i + 4, j : j + 5] @ np.asarray(kernel)[i, j]
+        for i in range(3)
+        for j in range(3)
+    )
+    np.testing.assert_allclose(convolutions.conv(x, kernel, 1, 1), expected, atol=1e-5)
+
+
+def test_both_forms_of_upsampling_agree():
+    x, kernel = normal(2, (2, 3, 5, 3), (4, 4, 3, 2))
+    by_parity = convolutions._upsample_by_parity(x, kernel)
+    at_once = convolutions._upsample_at_once(x, kernel)
+    np.testing.assert_allclose(by_parity, at_once, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 5), (8, 8)], ids=str)
+def test_upsample_conv_is_the_transposed_convolution(size: tuple[int, int]):
+    x, kernel = normal(0, (2, *size, 3), (4, 4, 3, 5))
+    expected = np.zeros((2, 2 * size[0] + 2, 2 * size[1] + 2, 5))
+    for row, column, i, j in np.ndindex(*size, 4, 4):  # scatter, then crop the padding
+        product = np.asarray(x)[:, row, column] @ np.asarray(kernel)[i, j]
+        expected[:, 2 * row + i, 2 * column + j] += product
+    found = convolutions.upsample_conv(x, kernel)
+    np.testing.assert_allclose(found, expected[:, 1:-1, 1:-1], atol=1e-4)
+
+
+def test_upsample_conv_has_the_gradient_of_the_transposed_convolution():
+    x, kernel, weights = normal(3, (2, 4, 6, 3), (4, 4, 3, 5), (2, 8, 12, 5))
+
+    def reference(x, kernel):
+        return jax.lax.conv_transpose(x, kernel[::-1, ::-1], (2, 2), [(2, 2), (2, 2)])
+
+    compare(convolutions.upsample_conv, reference, weights, x, kernel)
