@@ -237,13 +237,10 @@ def _placed(state: Any, like: Any) -> Any:
     """Arrays of the host put where those of another state are."""
 
     def place(value: np.ndarray, like: jax.Array) -> jax.Array:
-        plain = jax.random.key_data(like) if _is_key(like) else like
-        array = jax.make_array_from_callback(
-            value.shape, plain.sharding, lambda index: value[index]
-        )
         if not _is_key(like):
-            return array
-        return jax.random.wrap_key_data(array, impl=jax.random.key_impl(like))
+            return distributed.place(value, like.sharding)
+        numbers = distributed.place(value, jax.random.key_data(like).sharding)
+        return jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(like))
 
     return jax.tree.map(place, state, like)
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
@@ -79,6 +79,24 @@ def to_host(tree: Any) -> Any:
         return multihost_utils.process_allgather(leaf, tiled=True)
 
     return jax.tree.map(fetch, tree)
+
+
+def place(tree: Any, sharding: Sharding) -> Any:
+    """Puts a tree that every process has whole where a sharding says.
+
+    Unlike `jax.device_put` also onto devices of other processes.
+    """
+
+    def put(leaf: Any) -> jax.Array:
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            numbers = put(jax.random.key_data(leaf))
+            return jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(leaf))
+        array = np.asarray(leaf)
+        return jax.make_array_from_callback(
+            array.shape, sharding, lambda index: array[index]
+        )
+
+    return jax.tree.map(put, tree)
 
 
 class Vote:

@@ -17,7 +17,7 @@ import optax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from ocloc_jax import data, train
+from ocloc_jax import data, distributed, train
 
 WAYS = ("auto", "vmap", "loop")
 
@@ -74,6 +74,8 @@ class Seeds:
             state = self.stack(*own).replace(step=state.step)
         if self.patience:
             state = state.replace(dead_logs=jnp.zeros(len(self.numbers), jnp.int32))
+        if self.alone:  # the one case in which devices may be other processes'
+            return distributed.place(state, self.state_sharding)
         return jax.device_put(state, self.state_sharding)
 
     def frozen(self, state: train.TrainState) -> np.ndarray:
