@@ -5,7 +5,9 @@ python -m benchmarks.train_step
 
 Torch may live elsewhere: `--torch-python=/path/to/python` names an interpreter that has
 it. For each case both programs run in a process of their own, two threads each, one
-step after the other's, so that whatever else the machine does hits both alike. Printed
+step after the other's, so that whatever else the machine does hits both alike. (On a
+busy machine `--threads=1` compares processor time more fairly: PyTorch's threads wait
+for each other in a loop, and that counts.) Printed
 are ratios (ours to PyTorch's; below 1 is faster) with their quartiles, by the clock and
 by processor time, operations per second against those of a matrix product, seconds to
 compile, and the peak of resident memory while stepping (that of compiling is apart).
@@ -38,6 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=CASES)
     parser.add_argument("--turns", type=int, default=12)
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--torch-python", default=sys.executable)
     parser.add_argument("--serve", help="(used by the benchmark itself)")
     args = parser.parse_args()
@@ -45,12 +48,12 @@ def main() -> None:
         serve(json.loads(args.serve))
         return
     for name in args.cases:
-        compare(name, args.turns, args.torch_python)
+        compare(name, args.turns, args.threads, args.torch_python)
 
 
-def compare(name: str, num_turns: int, torch_python: str) -> None:
+def compare(name: str, num_turns: int, threads: int, torch_python: str) -> None:
     """Prints what one case takes on either side."""
-    case = json.dumps(describe(name))
+    case = json.dumps(describe(name) | {"threads": threads})
     ours = turns.Side([sys.executable, "-m", "benchmarks.train_step", "--serve", case])
     torch = turns.Side([torch_python, "-m", "benchmarks.torch_yardstick", case])
     sides = {"jax": ours, "torch": torch}
@@ -134,13 +137,13 @@ def describe(name: str) -> dict[str, Any]:
         views=views,
         size=size,
         slots=slots,
-        threads=2,
     )
 
 
 def serve(case: dict[str, Any]) -> None:
     """Our side: compiles the step and the forward pass of a case, then serves."""
     os.environ["JAX_PLATFORMS"] = "cpu"
+    turns.use_cores(case["threads"])
     import jax
     import jax.numpy as jnp
 
