@@ -276,7 +276,6 @@ def presence_kl(tau: Tensor, logit: Tensor) -> Tensor:
 def main() -> None:
     """Serves steps of the case given as JSON; see `benchmarks/train_step.py`."""
     case = json.loads(sys.argv[1])
-    turns.use_cores(case["threads"])
     torch.set_num_threads(case["threads"])
     torch.manual_seed(0)
     model = Model(case["sizes"])

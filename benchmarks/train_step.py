@@ -6,8 +6,8 @@ python -m benchmarks.train_step
 Torch may live elsewhere: `--torch-python=/path/to/python` names an interpreter that has
 it. For each case both programs run in a process of their own, two threads each, one
 step after the other's, so that whatever else the machine does hits both alike. (On a
-busy machine `--threads=1` compares processor time more fairly: PyTorch's threads wait
-for each other in a loop, and that counts.) Printed
+busy machine compare processor time with `--threads=1`, which concerns PyTorch alone:
+its threads wait for each other in a loop, and that counts; XLA's sleep.) Printed
 are ratios (ours to PyTorch's; below 1 is faster) with their quartiles, by the clock and
 by processor time, operations per second against those of a matrix product, seconds to
 compile, and the peak of resident memory while stepping (that of compiling is apart).
@@ -40,7 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=CASES)
     parser.add_argument("--turns", type=int, default=12)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2, help="of PyTorch")
     parser.add_argument("--torch-python", default=sys.executable)
     parser.add_argument("--serve", help="(used by the benchmark itself)")
     args = parser.parse_args()
@@ -143,7 +143,6 @@ def describe(name: str) -> dict[str, Any]:
 def serve(case: dict[str, Any]) -> None:
     """Our side: compiles the step and the forward pass of a case, then serves."""
     os.environ["JAX_PLATFORMS"] = "cpu"
-    turns.use_cores(case["threads"])
     import jax
     import jax.numpy as jnp
 

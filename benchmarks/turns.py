@@ -5,7 +5,6 @@ its own.
 """
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -17,11 +16,6 @@ _STATUS, _CLEAR = (
     pathlib.Path("/proc/self/status"),
     pathlib.Path("/proc/self/clear_refs"),
 )
-
-
-def use_cores(number: int) -> None:
-    """Keeps this process and its threads on so many cores."""
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:number])
 
 
 def serve(actions: dict[str, Callable[[], Any]], facts: dict[str, Any]) -> None:
