@@ -106,8 +106,7 @@ def _unless(
 
 
 def _step_by_loop(step: train.TrainStep, seeds: Seeds) -> train.TrainStep:
-    whole, rows = seeds.sharding(), seeds.sharding("data")
-    one = jax.jit(step, in_shardings=(whole, rows), out_shardings=whole)
+    one = train.jit_data_parallel(step, seeds.sharding("data"))
 
     def step_all(state: train.TrainState, batch: data.Batch) -> Any:
         # Whoever counts dead logs put these numbers here: nothing waits for them.
@@ -117,7 +116,8 @@ def _step_by_loop(step: train.TrainStep, seeds: Seeds) -> train.TrainStep:
         for i, own in enumerate(parts):
             numbers = None
             if not frozen[i]:
-                own = own.replace(step=state.step)
+                # A copy, since the program takes the memory of what it is given.
+                own = own.replace(step=jnp.copy(state.step))
                 own, numbers = one(own, seeds.batch_of(batch, i))
             states.append(own.replace(step=None))
             metrics.append(numbers)

@@ -28,9 +28,9 @@ class Seeds:
 
     Attributes:
       numbers: The seeds.
-      mesh: Axes `seed` and `data`, or `data` alone for one seed.
-      way: "vmap": one program for all seeds. "loop": the program of one seed, called
-        for one seed after another.
+      mesh: Axes `seed` and `data`, or `data` alone if no device holds only some seeds.
+      way: "vmap": one program for all seeds, as for a single one. "loop": the program
+        of one seed, called for one seed after another.
       patience: A seed whose verdict is dead at so many logs in a row is frozen; 0
         freezes none.
     """
@@ -145,7 +145,8 @@ class Seeds:
         return len(self.numbers) == 1
 
     def sharding(self, *axes: str) -> NamedSharding:
-        """Splits first axes of an array along axes of the mesh."""
+        """Splits first axes of an array along those axes that the mesh has."""
+        axes = (axis if axis in self.mesh.axis_names else None for axis in axes)
         return NamedSharding(self.mesh, PartitionSpec(*axes))
 
 
@@ -170,16 +171,17 @@ def make(
       devices: Of the mesh.
     """
     devices = list(jax.devices() if devices is None else devices)
-    if count == 1:
-        mesh = data.data_sharding(devices).mesh
-        return Seeds(range(first, first + 1), mesh, "vmap", patience)
-    way = choose_way(devices[0].platform) if way == "auto" else way
-    shape = mesh_shape(count, len(devices), way)
-    axis_types = (AxisType.Auto, AxisType.Auto)
+    if way == "auto":
+        way = choose_way(devices[0].platform)
+    numbers = range(first, first + count)
+    if count == 1 or way == "loop":  # the same programs for one seed and for several
+        way = "vmap" if count == 1 else way
+        return Seeds(numbers, data.data_sharding(devices).mesh, way, patience)
+    shape, axis_types = mesh_shape(count, len(devices)), 2 * (AxisType.Auto,)
     mesh = jax.make_mesh(
         shape, ("seed", "data"), axis_types=axis_types, devices=devices
     )
-    return Seeds(range(first, first + count), mesh, way, patience)
+    return Seeds(numbers, mesh, way, patience)
 
 
 def choose_way(platform: str) -> str:
@@ -194,9 +196,9 @@ def choose_way(platform: str) -> str:
     return "loop" if platform == "cpu" else "vmap"
 
 
-def mesh_shape(num_seeds: int, num_devices: int, way: str) -> tuple[int, int]:
+def mesh_shape(num_seeds: int, num_devices: int) -> tuple[int, int]:
     """Over how many devices seeds, and the batch of a seed, are split."""
-    split = math.gcd(num_seeds, num_devices) if way == "vmap" else 1
+    split = math.gcd(num_seeds, num_devices)
     return split, num_devices // split
 
 

@@ -43,13 +43,15 @@ def batch_of(seed: int, step: int) -> data.Batch:
 @pytest.fixture(scope="module")
 def alone():
     """States and metrics of each seed after two steps of its own."""
-    step, optimizer = plain_step()
-    step, results = jax.jit(step), {}
+    results, (step, optimizer) = {}, plain_step()
     for seed in NUMBERS:
-        params = small.params(small.model(), seed)
-        state = train.create_state(params, optimizer, seed)
+        group = seeds.make(seed, devices=jax.devices()[:1])
+        if not results:
+            step = over_seeds.jit_step(step, group)
+        state = group.create_state([small.params(small.model(), seed)], optimizer)
         for i in range(2):
-            state, metrics = step(state, batch_of(seed, i))
+            batch = jax.device_put(batch_of(seed, i), group.batch_sharding)
+            state, metrics = step(state, batch)
         results[seed] = state, metrics
     return results
 
@@ -83,10 +85,10 @@ def run_two_steps(group, step, state):
 
 
 @pytest.mark.parametrize(
-    ("way", "num_devices", "mesh"),
-    [("vmap", 8, (4, 2)), ("loop", 2, (1, 2))],
+    ("way", "num_devices", "mesh", "atol"),
+    [("vmap", 8, (4, 2), 2e-5), ("loop", 1, (1,), 0)],
 )
-def test_every_seed_runs_as_if_alone(alone, way, num_devices, mesh):
+def test_every_seed_runs_as_if_alone(alone, way, num_devices, mesh, atol):
     group, step, start = together(way, num_devices)
     assert group.mesh.devices.shape == mesh
     state, metrics = run_two_steps(group, step, start())
@@ -94,12 +96,12 @@ def test_every_seed_runs_as_if_alone(alone, way, num_devices, mesh):
     lines = group.rows(metrics, group.frozen(state))
     for seed, params in zip(NUMBERS, group.parts(state.params), strict=True):
         expected, numbers = alone[seed]
-        chex.assert_trees_all_close(params, expected.params, rtol=1e-6, atol=2e-5)
+        chex.assert_trees_all_close(params, expected.params, rtol=atol, atol=atol)
         for name, value in numbers.items():
-            np.testing.assert_allclose(lines[seed][name], value, rtol=1e-4)
+            np.testing.assert_allclose(lines[seed][name], value, rtol=5 * atol)
 
 
-@pytest.mark.parametrize(("way", "num_devices"), [("vmap", 8), ("loop", 2)])
+@pytest.mark.parametrize(("way", "num_devices"), [("vmap", 8), ("loop", 1)])
 def test_frozen_seed_stays_and_the_others_do_not_notice(way, num_devices):
     group, step, start = together(way, num_devices)
     free, _ = run_two_steps(group, step, start())
@@ -123,17 +125,11 @@ def test_frozen_seed_stays_and_the_others_do_not_notice(way, num_devices):
 
 
 @pytest.mark.parametrize(
-    ("num_seeds", "num_devices", "way", "shape"),
-    [
-        (4, 8, "vmap", (4, 2)),
-        (8, 8, "vmap", (8, 1)),
-        (10, 4, "vmap", (2, 2)),
-        (3, 8, "vmap", (1, 8)),
-        (4, 8, "loop", (1, 8)),
-    ],
+    ("num_seeds", "num_devices", "shape"),
+    [(4, 8, (4, 2)), (8, 8, (8, 1)), (10, 4, (2, 2)), (3, 8, (1, 8))],
 )
-def test_seeds_go_to_different_devices_first(num_seeds, num_devices, way, shape):
-    assert seeds.mesh_shape(num_seeds, num_devices, way) == shape
+def test_seeds_go_to_different_devices_first(num_seeds, num_devices, shape):
+    assert seeds.mesh_shape(num_seeds, num_devices) == shape
 
 
 def test_platform_decides():
