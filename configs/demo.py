@@ -118,6 +118,6 @@ def schedule(steps: int) -> dict:
         ratio_stick_breaking=line((0.3, 0.01), (0.8, 1.0)),
         ratio_mixture=line((0.5, 0.3), (1, 1.0)),
         ratio_imp_sdw=line((0.5, 1.0), (0.9, 0.0)),
-        reg_bck=line((0, 0.2), (0.2, 0.0)),
+        reg_bck=line((0.6, 0.2), (0.9, 0.0)),
         sched_kld=line((0.3, 0.0), (0.8, 1.0)),
     )

@@ -150,9 +150,9 @@ def _batch_shares(config: Config, stage: Config, num_devices: int) -> int:
     way = config.get("over_seeds", "auto")
     way = seeds.choose_way(jax.default_backend()) if way == "auto" else way
     count = num_seeds(config, stage)
-    if count == 1:
+    if count == 1 or way == "loop":
         return num_devices
-    return seeds.mesh_shape(count, num_devices, way)[1]
+    return seeds.mesh_shape(count, num_devices)[1]
 
 
 def _seed_faults(config: Config) -> Iterator[str]:
