@@ -245,7 +245,8 @@ class StageLog:
 
     def say(self, text: str) -> None:
         """Prints a line above the live one."""
-        self._bar.write(f"{self._name}: {text}", file=sys.stderr)
+        if distributed.is_main():
+            self._bar.write(f"{self._name}: {text}", file=sys.stderr)
 
     def advance(self) -> None:
         """Counts one step."""

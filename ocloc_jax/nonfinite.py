@@ -17,7 +17,8 @@ from jax.extend import core, source_info_util
 
 _PROJECT = pathlib.Path(__file__).parent
 _PIECE = 64  # operations compiled together
-_CALLS = ("jit", "closed_call", "checkpoint", "custom_jvp_call", "custom_vjp_call")
+_CALLS = ("jit", "closed_call", "checkpoint", "remat2")
+_CALLS += ("custom_jvp_call", "custom_vjp_call")
 
 
 @dataclasses.dataclass(frozen=True)

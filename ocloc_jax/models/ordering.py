@@ -6,6 +6,7 @@ weights of Section III.C, in which the order appears as a number.
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -83,7 +84,7 @@ def _forward_and_inputs(*args: Array) -> tuple[Masks, tuple[Array, ...]]:
     return _forward(*args), args
 
 
-def _backward(inputs: tuple[Array, ...], cotangents: Masks) -> tuple[Array, ...]:
+def _backward(inputs: tuple[Any, ...], cotangents: Masks) -> tuple[Array, ...]:
     """The gradient of `soft_masks`, in a form without division by 1 - shape."""
     shape, log_presence, order = _float32(*inputs[:3])
     d_background, d_objects = _float32(*cotangents)
