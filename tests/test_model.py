@@ -152,9 +152,12 @@ def test_remat_changes_no_gradient():
         return objective(model, params, images, noise, ANNEALED).mean()
 
     gradients = [jax.jit(jax.grad(total), static_argnums=1)(params, m) for m in models]
+    # Some gradients are zero but for rounding, of sums as large as the largest one.
+    largest = max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(gradients))
     for found, expected in zip(*map(jax.tree.leaves, gradients), strict=True):
         scale = float(np.abs(expected).max())
-        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * scale)
+        atol = 1e-4 * scale + 1e-6 * largest
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=atol)
 
 
 @pytest.mark.parametrize("remat", ["none", "encoder", "decoder", "all"])
