@@ -115,10 +115,11 @@ def _correlate(
     """Correlates the channels of two stacks of images, the first moved over the second.
 
     Faster if the first has fewer channels, and if so few images are summed over at a
-    time that the second stay in the cache. Over several devices all are taken at once,
+    time that both stay in the cache. Over several devices all are taken at once,
     since each device has a part of the stack.
     """
-    at_once = _CACHE // other[0].size if jax.device_count() == 1 else len(other)
+    largest = max(image[0].size, other[0].size)
+    at_once = _CACHE // largest if jax.device_count() == 1 else len(other)
     num_groups = _smallest_divisor(len(other), at_least=len(other) / max(1, at_once))
 
     def correlate(image: Array, other: Array) -> Float[Array, "i s s o"]:

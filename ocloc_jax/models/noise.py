@@ -88,8 +88,8 @@ def cheap_uniform(
 ) -> list[Float[Array, "..."]]:
     """Uniform arrays in (0, 1), each number a hash of its place and of the key.
 
-    Good enough for noise on pixels, and many times faster than the generator of JAX,
-    which on a CPU takes as long as a convolution.
+    Good enough for noise on pixels, and a few operations for each number, where the
+    generator of JAX takes a loop of many.
     """
     first, second = jax.random.bits(key, (2,))
     place = jnp.zeros(shape, jnp.uint32)

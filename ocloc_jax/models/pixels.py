@@ -1,8 +1,7 @@
 """Sums over slots and colours at every pixel, as plain additions.
 
-Both axes are short and there are many pixels. XLA's CPU back end spends up to fifty
-times longer on such a reduction than on the additions it consists of, which fuse with
-the arithmetic around them.
+Both axes are short and there are many pixels. XLA's CPU back end is slow at such
+reductions, while additions fuse with the arithmetic around them.
 """
 
 import functools
