@@ -72,7 +72,9 @@ def _parse_flags(argv: list[str]) -> list[str]:
         return app.parse_flags_with_usage(argv)
     except (AttributeError, KeyError) as error:
         fault = _unknown_key(argv)
-        raise SystemExit(f"error: {fault or error}") from error
+        if fault is None:
+            raise
+        raise SystemExit(f"error: {fault}") from error
 
 
 def _unknown_key(argv: list[str]) -> str | None:

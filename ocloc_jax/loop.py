@@ -112,6 +112,7 @@ def run_stage(
     fresh = functools.partial(
         seeds.create_state, distributed.to_host(params), optimizer
     )
+    distributed.wait(f"start of {directory}")  # gloo waits 30 s only
     with (
         Checkpoints(directory / "checkpoints") as checkpoints,
         _signals() as asked,

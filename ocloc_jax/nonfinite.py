@@ -178,4 +178,5 @@ def _read(values: dict[Any, Any], atom: Any) -> Any:
 
 def _finite(arrays: Iterable[Any]) -> bool:
     floats = [x for x in arrays if jnp.issubdtype(jnp.result_type(x), jnp.floating)]
-    return all(np.isfinite(np.asarray(x, np.float32)).all() for x in floats)
+    # NumPy's `isfinite` does not know bfloat16.
+    return all(np.isfinite(np.asarray(x).astype(np.float64)).all() for x in floats)
