@@ -32,6 +32,7 @@ def run_options() -> dict[str, Any]:
         success_ari_o=0.8,  # a seed that reaches it in validation has succeeded
         stop_dead=dict(after=0, patience=0),  # after a step, so many bad logs; 0: off
         only_stage="",  # "single" or "multi" to run that one alone
+        initial="released",  # parameters; "scaled" is ours, for short training
         init_from="",  # weights, a stage's directory, or its checkpoints
     )
 

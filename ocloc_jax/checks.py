@@ -9,7 +9,7 @@ import jax
 import ml_collections
 
 from ocloc_jax import data, logs, scenes, schedules, seeds, train
-from ocloc_jax.models import compose, ocloc, sizes
+from ocloc_jax.models import compose, initial, ocloc, sizes
 
 Config = ml_collections.ConfigDict
 
@@ -29,7 +29,7 @@ def _fields(*classes: Any) -> tuple[str, ...]:
 # The keys that each part of a config may have; * stands for the name of a stage.
 KEYS = {
     "": (
-        *("seed", "init_from", "model", "objective", "data", "stages"),
+        *("seed", "initial", "init_from", "model", "objective", "data", "stages"),
         *(*_INTERVALS, "wandb", "plan", "eval", "render"),
         *("num_seeds", "select", "over_seeds", "stop_dead", "success_ari_o"),
         "only_stage",
@@ -205,6 +205,9 @@ def _model_faults(config: Config) -> Iterator[str]:
             yield f"model.{name} is {model[name]!r}; use one of {known}."
     if model.num_iterations < 1:
         yield f"model.num_iterations (T) is {model.num_iterations}; choose 1 or more."
+    style = config.get("initial", "released")
+    if style not in initial.STYLES:
+        yield f"initial is {style!r}; use one of {initial.STYLES}."
     for name in ("background", "objects"):
         net = model.sizes[name]
         if net.width % net.num_heads:

@@ -150,7 +150,7 @@ def first_params(config: Config, model: Ocloc, plan: loop.Plan) -> list[Any]:
     """What each seed of the first stage starts from."""
     numbers = range(plan.seed, plan.seed + plan.num_seeds)
     if not config.get("init_from"):
-        return start.fresh(model, numbers)
+        return start.fresh(model, numbers, config.get("initial", "released"))
     each = config.get("select") == "each"
     return start.read(config.init_from, model, numbers, each=each)
 

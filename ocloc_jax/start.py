@@ -19,9 +19,9 @@ _KINDS = (
 )
 
 
-def fresh(model: Ocloc, seeds: range) -> list[Any]:
+def fresh(model: Ocloc, seeds: range, style: str = "released") -> list[Any]:
     """Initial parameters of each seed."""
-    make = jax.jit(lambda key: init(model, key))
+    make = jax.jit(lambda key: init(model, key, style))
     return [make(jax.random.key(seed)) for seed in seeds]
 
 

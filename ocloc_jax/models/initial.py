@@ -13,7 +13,10 @@ from flax import traverse_util
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ocloc_jax.models import noise as noise_lib
+from ocloc_jax.models import scaled
 from ocloc_jax.models.ocloc import Ocloc
+
+STYLES = ("released", "scaled")
 
 Path = tuple[str, ...]
 Shape = tuple[int, ...]
@@ -23,8 +26,16 @@ _FAN_IN = {(layer, "kernel") for layer in ("attention_out", "mlp_in", "mlp_out")
 _FAN_IN |= {("mlp_in", "bias"), ("mlp_out", "bias")}
 
 
-def init(model: Ocloc, key: PRNGKeyArray) -> PyTree[Float[Array, "..."]]:
-    """Parameters of a model; they depend on neither image size, M nor K."""
+def init(
+    model: Ocloc, key: PRNGKeyArray, style: str = "released"
+) -> PyTree[Float[Array, "..."]]:
+    """Parameters of a model; they depend on neither image size, M nor K.
+
+    Args:
+      model: What they are for.
+      key: Of the draws.
+      style: "released", or "scaled" for short training; see `models.scaled`.
+    """
     shapes = parameter_shapes(model)
     sizes = [math.prod(shape) for shape in shapes.values()]
     draw = jax.random.uniform(key, (sum(sizes),), minval=-1.0)
@@ -33,7 +44,8 @@ def init(model: Ocloc, key: PRNGKeyArray) -> PyTree[Float[Array, "..."]]:
         path: _initial(path, shapes, draw[start : start + size], key)
         for path, start, size in zip(shapes, starts, sizes, strict=True)
     }
-    return traverse_util.unflatten_dict(params)
+    params = traverse_util.unflatten_dict(params)
+    return scaled.scale(params, model.sizes) if style == "scaled" else params
 
 
 def parameter_shapes(model: Ocloc) -> dict[Path, Shape]:
