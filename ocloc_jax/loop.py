@@ -100,18 +100,17 @@ def run_stage(
       splits: Scenes of the splits `train` and `validation`.
       directory: Where its files go.
     """
-    optimizer = train.make_optimizer(plan.learning_rate, plan.clip_norm)
     seeds = plan.make_seeds()
-    step_fn = over_seeds.jit_step(make_step(plan, model, optimizer), seeds)
+    optimizer = train.make_optimizer(plan.learning_rate, plan.clip_norm)
     pipeline, validation = make_pipelines(plan, splits)
+    make_batches = functools.partial(pipeline.batches, sharding=seeds.batch_sharding)
     validate = make_validation(plan, model, validation)
     draw = inference.make_picture(model, validation, plan.objective.num_slots)
     directory.mkdir(parents=True, exist_ok=True)
     best = outcomes.Bests(directory, seeds.numbers, plan.objective.num_slots)
     # On all devices before the first step, whose program then serves every step.
-    fresh = functools.partial(
-        seeds.create_state, distributed.to_host(params), optimizer
-    )
+    host = distributed.to_host(params)
+    fresh = functools.partial(seeds.create_state, host, optimizer)
     distributed.wait(f"start of {directory}")  # gloo waits 30 s only
     with (
         Checkpoints(directory / "checkpoints") as checkpoints,
@@ -119,17 +118,14 @@ def run_stage(
         ExitStack() as stack,
     ):
         start, state = checkpoints.restore(fresh())
-        frozen = seeds.frozen(state)
         file = directory / "metrics.jsonl"
         log = logs.StageLog(name, file, start, plan.num_steps, plan.wandb)
         stack.callback(log.close)
+        step_fn = over_seeds.jit_step(make_step(plan, model, optimizer), seeds)
         if seeds.is_one_program:
             ahead = programs.upcoming(pipeline, start, plan.num_steps)
             made = programs.Programs(step_fn, state, ahead, log.say)
             step_fn = stack.enter_context(made)
-        make_batches = functools.partial(
-            pipeline.batches, sharding=seeds.batch_sharding
-        )
         recorder = blackbox.Recorder(
             stage=name,
             seeds=seeds,
@@ -141,27 +137,16 @@ def run_stage(
             batches=make_batches,
         )
         guard = blackbox.Guard(name, recorder, plan.num_seeds)
+        duties = _Duties(plan, model, seeds, log, guard, best, validate, draw)
         vote = distributed.Vote(seeds.sharding("data"))
-        batches = make_batches(start, plan.num_steps)
-        for step, batch in enumerate(batches, start + 1):
+        frozen = seeds.frozen(state)
+        for step, batch in enumerate(make_batches(start, plan.num_steps), start + 1):
             if frozen.all():
                 raise AllDead(_obituary(name, step - 1, plan, directory))
             state, metrics = step_fn(state, batch)
             guard.watch(step, metrics, frozen)
             stop = vote(bool(asked))
-            if plan.is_due(step, plan.log_every):
-                rows = seeds.rows(metrics, frozen)
-                _log(log.train, step, rows, plan.num_seeds)
-                log.verdicts(map(health.verdict, rows.values()))
-                state = _judge(plan, step, seeds, state, rows)
-                frozen = seeds.frozen(state)
-            if plan.is_due(step, plan.validate_every):
-                guard.settle(step)
-                scores = validate(state.params)
-                best.update(scores, step, model, seeds.parts(state.params))
-                _log(log.validation, step, scores, plan.num_seeds)
-            if plan.is_due(step, plan.figure_every):
-                log.picture(step, draw(next(seeds.parts(state.params))))
+            state, frozen = duties.after(step, state, metrics, frozen)
             if plan.is_due(step, plan.checkpoint_every) or stop or frozen.all():
                 guard.settle(step, state)
                 checkpoints.save(step, state)
@@ -172,10 +157,47 @@ def run_stage(
         if vote.result(bool(asked)):
             raise Stopped(f"Stopped at the end of {name}; state saved.")
         if best.is_missing:  # a file was damaged after the last validation
-            parts = seeds.parts(state.params)
-            best.update(validate(state.params), plan.num_steps, model, parts)
+            duties.validate_at(plan.num_steps, state)
     distributed.wait(f"end of {directory}")
     return best
+
+
+@dataclasses.dataclass(frozen=True)
+class _Duties:
+    """What is done after some steps, besides saving: log, judge, validate, draw."""
+
+    plan: Plan
+    model: Ocloc
+    seeds: Seeds
+    log: logs.StageLog
+    guard: blackbox.Guard
+    best: outcomes.Bests
+    validate: Callable[[Any], Rows]
+    draw: Callable[[Any], Any]
+
+    def after(
+        self, step: int, state: train.TrainState, metrics: Any, frozen: np.ndarray
+    ) -> tuple[train.TrainState, np.ndarray]:
+        """Does what is due; returns the state, and which seeds have stopped."""
+        plan, seeds = self.plan, self.seeds
+        if plan.is_due(step, plan.log_every):
+            rows = seeds.rows(metrics, frozen)
+            _log(self.log.train, step, rows, plan.num_seeds)
+            self.log.verdicts(map(health.verdict, rows.values()))
+            state = _judge(plan, step, seeds, state, rows)
+            frozen = seeds.frozen(state)
+        if plan.is_due(step, plan.validate_every):
+            self.guard.settle(step)
+            self.validate_at(step, state)
+        if plan.is_due(step, plan.figure_every):
+            self.log.picture(step, self.draw(next(seeds.parts(state.params))))
+        return state, frozen
+
+    def validate_at(self, step: int, state: train.TrainState) -> None:
+        """Scores every seed and keeps the weights of those that got better."""
+        scores = self.validate(state.params)
+        self.best.update(scores, step, self.model, self.seeds.parts(state.params))
+        _log(self.log.validation, step, scores, self.plan.num_seeds)
 
 
 def _log(write: Callable[..., None], step: int, rows: Rows, num_seeds: int) -> None:
