@@ -146,7 +146,7 @@ def serve(case: dict[str, Any]) -> None:
     import jax
     import jax.numpy as jnp
 
-    from ocloc_jax import recipes, schedules, train
+    from ocloc_jax import programs, recipes, schedules, train
     from ocloc_jax.models import initial, sizes
     from ocloc_jax.models.ocloc import Ocloc
 
@@ -190,6 +190,7 @@ def serve(case: dict[str, Any]) -> None:
         "temporary": step.memory_analysis().temp_size_in_bytes,
         "peak": turns.peak_memory(),
     }
+    programs.give_back_memory()  # as training does
     turns.serve(
         {
             "train": one_step,

@@ -112,3 +112,16 @@ def test_only_what_is_left_of_a_stage_is_planned():
     assert list(programs.upcoming(pipeline, 9, 10)) == [pipeline.num_views_at(9)]
     single = make_pipeline(stage="single")
     assert list(programs.upcoming(single, 0, 10_000)) == [1]
+
+
+def test_memory_is_given_back_only_where_the_c_library_can(monkeypatch):
+    calls = []
+
+    class Glibc:
+        malloc_trim = staticmethod(calls.append)
+
+    monkeypatch.setattr(programs.ctypes, "CDLL", lambda _: Glibc())
+    programs.give_back_memory()
+    assert calls == [0]
+    monkeypatch.setattr(programs.ctypes, "CDLL", lambda _: object())
+    programs.give_back_memory()
