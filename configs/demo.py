@@ -15,7 +15,7 @@ import ml_collections
 from configs import common
 from ocloc_jax.models import sizes
 
-STEPS = dict(single=4500, multi=5000)
+STEPS = dict(single=5000, multi=5500)
 ARC = 0.4  # radians to either side of the middle of a scene's views
 
 
@@ -137,8 +137,8 @@ def multi_schedule(steps: int) -> dict:
         ratio_mixture=_line(steps, (0.4, 0.2), (0.9, 0.5)),
         ratio_imp_sdw=_line(steps, (0.1, 0.5), (0.5, 0.0)),
         reg_bck=_line(steps, (0, 0.05), (0.3, 0.0)),
-        reg_pres=_line(steps, (0, 3e-3)),
-        sched_kld=_line(steps, (0, 0.5), (0.4, 2.0), (0.8, 2.0), (1, 1.0)),
+        reg_pres=_line(steps, (0, 1e-2)),  # four views outweigh it four times
+        sched_kld=_line(steps, (0, 0.5), (0.4, 2.0)),
         ratio_dec=_line(steps, (0.04, 1e-2), (0.08, 1.0), scale="log"),
     )
 

@@ -46,7 +46,7 @@ def test_scaled_parameters_differ_by_a_gain_and_two_biases_only(params):
         "encoder/obj_head/layer_2/kernel": 1.0,
         "decoder/object_net/mlp/layer_1/kernel": 1.7,
         "decoder/object_net/up_0/kernel": 1.5,
-        "decoder/order_net/layer_2/kernel": 1.0,
+        "decoder/order_net/layer_1/kernel": 1.0,
         "decoder/object_net/position/kernel": 1.0,
     }
     for path, gain in gains.items():
