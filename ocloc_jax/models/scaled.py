@@ -33,9 +33,9 @@ def scale(params: PyTree[Array], sizes: ModelSizes) -> PyTree[Array]:
     flat = traverse_util.flatten_dict(params)
     last = _last_layers(flat)
     new = {path: _gain(path, last) * value for path, value in flat.items()}
-    for path in new:
-        if path[:2] == ("encoder", "feature_net") and path[-1] == "kernel":
-            new[path] = _look_at_centre(new[path]) if new[path].ndim == 4 else new[path]
+    for path, value in new.items():
+        if path[:2] == ("encoder", "feature_net") and value.ndim == 4:
+            new[path] = _look_at_centre(value)
     new["encoder", "attr_log_scale"] += SLOT_LOG_SCALE
     head = (*max(p[:-1] for p in last if p[:2] == ("encoder", "obj_head")), "bias")
     log_var = slice(sizes.latent_obj, 2 * sizes.latent_obj)
