@@ -3,7 +3,7 @@
 python launch.py --config=configs/demo.py --workdir=runs/demo
 
 Trains both stages, scores and draws in 20 to 25 minutes on two cores. Views of a
-scene lie within 0.4 radians of one another's middle, not on the whole circle. Initial
+scene lie within 0.4 radians of their middle, not on the whole circle. Initial
 parameters and schedules are ours, not the paper's: see `single_schedule`,
 `multi_schedule` and docs/results.md for what they change and what is reached.
 """
@@ -78,7 +78,7 @@ def get_config(variant: str = "demo") -> ml_collections.ConfigDict:
 
 
 def small_sizes() -> sizes.ModelSizes:
-    """A thirtieth of the published model."""
+    """A twelfth of the published model."""
     image = sizes.ImageNetSizes(
         hidden=(128, 128),
         width=32,
@@ -95,7 +95,7 @@ def small_sizes() -> sizes.ModelSizes:
         key=32,
         update_hidden=64,
         latent_view=4,
-        latent_bck=2,  # so that it cannot hold objects
+        latent_bck=2,  # leaves little room for objects
         latent_obj=32,
         head_hidden=128,
         order_hidden=(128, 128),
