@@ -44,6 +44,7 @@ def main(_: list[str]) -> None:
         logging.set_verbosity(logging.WARNING)  # Orbax tells of every file it writes
     options = _options()
     try:
+        distributed.split_cpu(_CONFIG.value.get("cpu_devices", 1))
         distributed.initialize()
         workdir = pathlib.Path(_WORKDIR.value or _new_workdir())
         if distributed.is_main():

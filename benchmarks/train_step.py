@@ -146,7 +146,7 @@ def serve(case: dict[str, Any]) -> None:
     import jax
     import jax.numpy as jnp
 
-    from ocloc_jax import programs, recipes, schedules, train
+    from ocloc_jax import optimizers, programs, recipes, schedules, train
     from ocloc_jax.models import initial, sizes
     from ocloc_jax.models.ocloc import Ocloc
 
@@ -154,7 +154,7 @@ def serve(case: dict[str, Any]) -> None:
     steps = 100_000
     table = recipes.coefficients("blender", "single", steps)
     rate = dict(base=1e-4, num_steps=steps, decay=0.1, warmup_steps=0)
-    optimizer = train.make_optimizer(rate, 5.0)
+    optimizer = optimizers.make(rate, 5.0)
     objective = train.Objective(case["slots"])
     params = jax.jit(lambda key: initial.init(model, key))(jax.random.key(0))
     state = train.create_state(params, optimizer, 0)

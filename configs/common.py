@@ -31,6 +31,7 @@ def run_options() -> dict[str, Any]:
         over_seeds="auto",  # "vmap" or "loop"; by default what the platform likes
         success_ari_o=0.8,  # a seed that reaches it in validation has succeeded
         stop_dead=dict(after=0, patience=0),  # after a step, so many bad logs; 0: off
+        cpu_devices=1,  # into so many parts a CPU is split; see docs/performance.md
         only_stage="",  # "single" or "multi" to run that one alone
         initial="released",  # parameters; "scaled" is ours, for short training
         init_from="",  # weights, a stage's directory, or its checkpoints
@@ -102,6 +103,7 @@ def _stage(
         views=dict(stage=stage, max_views=8, views_seed=config_dict.placeholder(int)),
         learning_rate=recipes.learning_rate(family, stage, num_steps),
         clip_norm=5.0,
+        optimizer="adam",  # "muon" is ours, for short training
         coefficients=recipes.elbo() if variant == "paper" else table,
     )
 

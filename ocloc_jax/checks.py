@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import ml_collections
 
-from ocloc_jax import data, logs, scenes, schedules, seeds, train
+from ocloc_jax import data, logs, optimizers, scenes, schedules, seeds, train
 from ocloc_jax.models import compose, initial, ocloc, sizes
 
 Config = ml_collections.ConfigDict
@@ -46,7 +46,7 @@ KEYS = {
     "stages": STAGES,
     "stages.*": (
         *("batch_size", "accumulate", "views", "learning_rate", "clip_norm"),
-        *("coefficients", "num_seeds"),
+        *("optimizer", "coefficients", "num_seeds"),
     ),
     "stages.*.views": _fields(data.TrainPipeline, data.Pipeline),
     "stages.*.learning_rate": ("base", "num_steps", "decay", "warmup_steps"),
@@ -255,6 +255,8 @@ def _stage_faults(stage: Config, num_devices: int) -> Iterator[str]:
         )
     if not stage.clip_norm > 0:
         yield f"clip_norm is {stage.clip_norm}; it must be positive."
+    if stage.get("optimizer", "adam") not in optimizers.KINDS:
+        yield f"optimizer is {stage.optimizer!r}; choose one of {optimizers.KINDS}."
     rate = stage.learning_rate
     if rate.num_steps < 1:
         yield f"learning_rate.num_steps is {rate.num_steps}; choose 1 or more."

@@ -35,6 +35,19 @@ def initialize() -> None:
                 raise  # otherwise there is no cluster here: a single process
 
 
+def split_cpu(num_devices: int) -> None:
+    """Makes a CPU count as several devices, which keeps its cores busier than one.
+
+    Each computes its share of a batch. What the user has asked JAX or XLA for stays;
+    other platforms do not care. Call it before anything else of JAX.
+    """
+    asked = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if num_devices < 1:
+        raise ValueError(f"cpu_devices must be 1 or more, not {num_devices}.")
+    if jax.config.jax_num_cpu_devices < 0 and not asked:
+        jax.config.update("jax_num_cpu_devices", num_devices)
+
+
 def _explicit() -> tuple[str, int, int]:
     missing = [name for name in VARIABLES if not os.environ.get(name)]
     if missing:

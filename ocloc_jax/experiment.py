@@ -27,7 +27,7 @@ from ocloc_jax.models.ocloc import Ocloc
 Config = ml_collections.ConfigDict
 
 # What may change in a directory, because the weights do not depend on it.
-NOT_TRAINING = ("eval", "render", "plan", "wandb")
+NOT_TRAINING = ("eval", "render", "plan", "wandb", "cpu_devices")
 SPLITS = ("train", "validation", "test", "test_general")
 
 
@@ -139,6 +139,7 @@ def make_plan(config: Config, stage: Config) -> loop.Plan:
         log_every=config.log_every,
         validate_every=config.validate_every,
         checkpoint_every=config.checkpoint_every,
+        optimizer=stage.get("optimizer", "adam"),
         accumulate=stage.get("accumulate", 1),
         figure_every=config.get("figure_every", 0),
         wandb=config.get("wandb", ""),

@@ -19,6 +19,7 @@ from ocloc_jax import (
     health,
     inference,
     logs,
+    optimizers,
     outcomes,
     over_seeds,
     programs,
@@ -56,6 +57,7 @@ class Plan:
     log_every: int
     validate_every: int
     checkpoint_every: int
+    optimizer: str = "adam"
     accumulate: int = 1
     figure_every: int = 0  # never
     wandb: str = ""
@@ -74,6 +76,10 @@ class Plan:
     def is_due(self, step: int, every: int) -> bool:
         """Whether something done every so many steps is done after this one."""
         return every > 0 and (step % every == 0 or step == self.num_steps)
+
+    def make_optimizer(self) -> optax.GradientTransformation:
+        """What turns gradients into updates."""
+        return optimizers.make(self.learning_rate, self.clip_norm, self.optimizer)
 
     def make_seeds(self) -> Seeds:
         """The seeds on the devices that there are."""
@@ -101,7 +107,7 @@ def run_stage(
       directory: Where its files go.
     """
     seeds = plan.make_seeds()
-    optimizer = train.make_optimizer(plan.learning_rate, plan.clip_norm)
+    optimizer = plan.make_optimizer()
     pipeline, validation = make_pipelines(plan, splits)
     make_batches = functools.partial(pipeline.batches, sharding=seeds.batch_sharding)
     validate = make_validation(plan, model, validation)

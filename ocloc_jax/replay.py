@@ -24,7 +24,7 @@ def run(config: Config, workdir: pathlib.Path) -> list[nonfinite.Operation]:
     print(f"scenes {record['index']}, views {record['views']}")
     model = experiment.make_model(config)
     plan = experiment.make_plan(config, config.stages[record["stage"]])
-    optimizer = train.make_optimizer(plan.learning_rate, plan.clip_norm)
+    optimizer = plan.make_optimizer()
     (params,) = start.fresh(model, range(seed, seed + 1))
     like = train.create_state(params, optimizer, seed)
     state, batch = load(box, record["step"] - 1, like)

@@ -50,18 +50,6 @@ class Objective:
     alpha: float = 4.5
 
 
-def make_optimizer(
-    learning_rate: dict[str, Any], clip_norm: float
-) -> optax.GradientTransformation:
-    """Clipping by global norm, then Adam with the schedule of the recipe.
-
-    On all parameters as one vector, which compiles and runs faster than one by one.
-    """
-    rate = schedules.learning_rate(**learning_rate)
-    clip = optax.clip_by_global_norm(clip_norm)
-    return optax.flatten(optax.chain(clip, optax.adam(rate)))
-
-
 def create_state(
     params: PyTree, optimizer: optax.GradientTransformation, seed: int
 ) -> TrainState:

@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -85,7 +86,7 @@ def rows(workdir: pathlib.Path) -> list[dict[str, float]]:
 def final_params(workdir: pathlib.Path) -> list[jax.Array]:
     config = tiny_config.get_config(CONFIG)
     plan = experiment.make_plan(config, config.stages.single)
-    optimizer = train.make_optimizer(plan.learning_rate, plan.clip_norm)
+    optimizer = plan.make_optimizer()
     (params,) = start.fresh(experiment.make_model(config), range(1))
     like = train.create_state(params, optimizer, seed=0)
     with Checkpoints(workdir / "single" / "checkpoints") as checkpoints:
@@ -115,3 +116,22 @@ def test_alone(monkeypatch):
     assert distributed.any_process(True)
     distributed.wait("nobody")
     assert not set(distributed.VARIABLES) & set(os.environ)
+
+
+@pytest.mark.parametrize("flags, count", [("", 2), ("device_count=3", 3)])
+def test_a_cpu_is_split_unless_the_user_has_done_so(flags, count):
+    program = (
+        "from ocloc_jax import distributed; distributed.split_cpu(2); import jax; "
+        "print(jax.device_count())"
+    )
+    flags = flags and f"--xla_force_host_platform_{flags}"
+    variables = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    variables.pop("JAX_NUM_CPU_DEVICES", None)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True)
+    assert done.stdout.split() == [str(count)], done.stderr
+
+
+def test_a_cpu_is_not_split_into_nothing():
+    with pytest.raises(ValueError, match="cpu_devices must be 1 or more, not 0"):
+        distributed.split_cpu(0)

@@ -68,7 +68,7 @@ def assert_same(first: pathlib.Path, second: pathlib.Path) -> None:
     (params,) = start.fresh(model, range(1))
     for stage in config.stages:
         plan = experiment.make_plan(config, config.stages[stage])
-        optimizer = train.make_optimizer(plan.learning_rate, plan.clip_norm)
+        optimizer = plan.make_optimizer()
         like = train.create_state(params, optimizer, seed=0)
         states = []
         for workdir in (first, second):

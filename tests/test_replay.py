@@ -206,7 +206,7 @@ def test_state_in_the_box_is_the_state_before_the_step(tmp_path):
 def parts(config: ml_collections.ConfigDict):
     plan = experiment.make_plan(config, config.stages.single)
     model = experiment.make_model(config)
-    optimizer = train.make_optimizer(plan.learning_rate, plan.clip_norm)
+    optimizer = plan.make_optimizer()
     (params,) = start.fresh(model, range(1))
     return plan, model, optimizer, train.create_state(params, optimizer, seed=0)
 

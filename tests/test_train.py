@@ -15,7 +15,7 @@ import pytest
 import small
 
 from configs import common
-from ocloc_jax import data, experiment, loop, recipes, train, weights
+from ocloc_jax import data, experiment, loop, optimizers, recipes, train, weights
 from ocloc_jax.logs import read_json_lines
 
 OBJECTIVE = train.Objective(num_slots=3)
@@ -46,9 +46,10 @@ def small_config(**changes) -> ml_collections.ConfigDict:
             views=dict(stage=name, max_views=2),
             learning_rate=recipes.learning_rate("blender", name, num_steps=4),
             clip_norm=5.0,
+            optimizer=optimizer,
             coefficients=recipes.coefficients("blender", name, num_steps=4),
         )
-        for name in ("single", "multi")
+        for name, optimizer in (("single", "adam"), ("multi", "muon"))
     }
     config.log_every = config.validate_every = config.checkpoint_every = 2
     config.update_from_flattened_dict(changes)
@@ -93,7 +94,7 @@ def test_step_is_clipped_adam_with_features_and_decoder_held_back():
     model, params = small.model(), small.params(small.model())
     table = recipes.coefficients("blender", "multi", num_steps=10)
     options = recipes.learning_rate("blender", "multi", num_steps=10)
-    optimizer = train.make_optimizer(options, clip_norm=5.0)
+    optimizer = optimizers.make(options, clip_norm=5.0)
     state = train.create_state(params, optimizer, seed=1)
     batch = random_batch()
     step = jax.jit(train.make_train_step(model, optimizer, table, OBJECTIVE))

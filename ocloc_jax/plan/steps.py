@@ -72,7 +72,7 @@ def abstract_step(
     """The jitted step that a stage trains with, and the shapes of its state."""
     model = experiment.make_model(config)
     plan = experiment.make_plan(config, config.stages[stage])
-    optimizer = train.make_optimizer(plan.learning_rate, plan.clip_norm)
+    optimizer = plan.make_optimizer()
 
     def create(key: jax.Array) -> train.TrainState:
         return train.create_state(init(model, key), optimizer, plan.seed)
