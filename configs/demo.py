@@ -4,7 +4,7 @@ python launch.py --config=configs/demo.py --workdir=runs/demo
 
 Trains both stages, scores and draws in 20 to 25 minutes on two cores. Views of a
 scene lie within 0.4 radians of their middle, not on the whole circle. Initial
-parameters and schedules are ours, not the paper's: see `single_schedule`,
+parameters, optimizer and schedules are ours, not the paper's: see `single_schedule`,
 `multi_schedule` and docs/results.md for what they change and what is reached.
 """
 
@@ -15,7 +15,7 @@ import ml_collections
 from configs import common
 from ocloc_jax.models import sizes
 
-STEPS = dict(single=5000, multi=5500)
+STEPS = dict(single=3000, multi=9000)
 ARC = 0.4  # radians to either side of the middle of a scene's views
 
 
@@ -24,7 +24,7 @@ def get_config(variant: str = "demo") -> ml_collections.ConfigDict:
         raise ValueError(f"Unknown variant {variant!r}; use 'demo' or 'smoke'.")
     steps = STEPS if variant == "demo" else dict(single=6, multi=6)
     config = ml_collections.ConfigDict(common.run_options())
-    config.initial = "scaled"
+    config.initial, config.cpu_devices = "scaled", 2
     config.model = dict(
         sizes=dataclasses.asdict(small_sizes()),
         shadows=True,
@@ -47,7 +47,7 @@ def get_config(variant: str = "demo") -> ml_collections.ConfigDict:
         ),
         # What differs in Test 2: more objects than were ever seen.
         general=dict(min_objects=4, max_objects=5),
-        num_scenes=dict(train=1000, validation=64, test=100, test_general=100),
+        num_scenes=dict(train=4000, validation=64, test=100, test_general=100),
         seed=0,
     )
     config.render = dict(split="test", scenes=(0, 1, 2), num_views=4, num_slots=4)
@@ -57,18 +57,18 @@ def get_config(variant: str = "demo") -> ml_collections.ConfigDict:
         single=_stage(
             batch_size=16,
             views=dict(stage="single", max_views=1),
-            rate=dict(base=1e-3, num_steps=steps["single"], decay=0.15),
+            rate=dict(base=3e-3, num_steps=steps["single"], decay=0.05),
             coefficients=single_schedule(steps["single"]),
         ),
         multi=_stage(
             batch_size=4,
             views=dict(stage="multi", min_views=4, max_views=4),
-            rate=dict(base=7e-4, num_steps=steps["multi"], decay=0.1),
+            rate=dict(base=2e-3, num_steps=steps["multi"], decay=0.05),
             coefficients=multi_schedule(steps["multi"]),
         ),
     )
-    config.log_every, config.validate_every, config.checkpoint_every = 25, 250, 250
-    config.figure_every, config.wandb = 250, ""
+    config.log_every, config.validate_every, config.checkpoint_every = 25, 500, 500
+    config.figure_every, config.wandb = 500, ""
     config.plan = dict(target="here", utilisation=0.3, views=())
     if variant == "smoke":
         config.data.num_scenes = dict(train=32, validation=16, test=16, test_general=16)
@@ -78,8 +78,8 @@ def get_config(variant: str = "demo") -> ml_collections.ConfigDict:
 
 
 def small_sizes() -> sizes.ModelSizes:
-    """A twelfth of the published model."""
-    image = sizes.ImageNetSizes(
+    """A tenth of the published model."""
+    background = sizes.ImageNetSizes(
         hidden=(128, 128),
         width=32,
         num_heads=4,
@@ -99,8 +99,9 @@ def small_sizes() -> sizes.ModelSizes:
         latent_obj=32,
         head_hidden=128,
         order_hidden=(128, 128),
-        background=image,
-        objects=image,
+        background=background,
+        # Half as wide, ARI-A is 0.38 instead of 0.65 when the first stage is half done.
+        objects=dataclasses.replace(background, width=64, mlp_hidden=128),
     )
 
 
@@ -112,25 +113,27 @@ def single_schedule(steps: int) -> dict:
     attention does. The background is also trained by itself until objects have formed.
     Then shadows come in, and hard masks and the mixture, but those two only by half:
     with hard masks alone, two slots that draw the same object never separate. The KL
-    goes to twice its weight for a while, which switches off slots that are not needed.
+    goes to twice its weight, which switches off slots that are not needed.
     """
     return dict(
-        temp_pres=_line(steps, (0, 100.0), (0.15, 100.0), (0.35, 1.0), scale="log"),
-        temp_shp=_line(steps, (0, 4.0), (0.2, 3.0), (0.45, 1.0), scale="log"),
-        ratio_stick_breaking=_line(steps, (0.3, 0.01), (0.9, 0.6)),
-        ratio_mixture=_line(steps, (0.3, 0.05), (0.9, 0.5)),
-        ratio_imp_sdw=_line(steps, (0.5, 1.0), (0.9, 0.0)),
-        reg_bck=_line(steps, (0.3, 0.2), (0.6, 0.0)),
-        reg_pres=_line(steps, (0.4, 0.0), (0.6, 3e-3)),
-        sched_kld=_line(steps, (0.15, 0.0), (0.5, 2.0), (0.8, 2.0), (1, 1.0)),
+        temp_pres=_line(steps, (0, 100.0), (0.08, 100.0), (0.2, 1.0), scale="log"),
+        temp_shp=_line(steps, (0, 4.0), (0.1, 3.0), (0.25, 1.0), scale="log"),
+        ratio_stick_breaking=_line(steps, (0.15, 0.01), (0.8, 0.6)),
+        ratio_mixture=_line(steps, (0.15, 0.05), (0.8, 0.5)),
+        ratio_imp_sdw=_line(steps, (0.3, 1.0), (0.8, 0.0)),
+        reg_bck=_line(steps, (0.2, 0.2), (0.5, 0.0)),
+        reg_pres=_line(steps, (0.2, 0.0), (0.4, 3e-3)),
+        sched_kld=_line(steps, (0.1, 0.0), (0.35, 2.0)),
     )
 
 
 def multi_schedule(steps: int) -> dict:
-    """Begins where the first stage was in its middle, with decoder and features held.
+    """Begins where the first stage was in its middle, and holds nothing back.
 
     The published stage begins anew from soft masks; from so few steps of the first
-    one, that loses the objects.
+    one, that loses the objects. It also holds back the gradients of the decoder by a
+    factor that grows. Adam and Muon do not see a constant factor, only that it grows,
+    which makes their steps larger than they should be: so fast, that does harm.
     """
     return dict(
         ratio_stick_breaking=_line(steps, (0.4, 0.3), (0.9, 0.6)),
@@ -139,7 +142,6 @@ def multi_schedule(steps: int) -> dict:
         reg_bck=_line(steps, (0, 0.05), (0.3, 0.0)),
         reg_pres=_line(steps, (0, 1e-2)),  # four views outweigh it four times
         sched_kld=_line(steps, (0, 0.5), (0.4, 2.0)),
-        ratio_dec=_line(steps, (0.04, 1e-2), (0.08, 1.0), scale="log"),
     )
 
 
@@ -150,6 +152,7 @@ def _stage(batch_size: int, views: dict, rate: dict, coefficients: dict) -> dict
         views=views,
         learning_rate=dict(**rate, warmup_steps=rate["num_steps"] // 50),
         clip_norm=5.0,
+        optimizer="muon",
         coefficients=coefficients,
     )
 

@@ -32,7 +32,7 @@ KEYS = {
         *("seed", "initial", "init_from", "model", "objective", "data", "stages"),
         *(*_INTERVALS, "wandb", "plan", "eval", "render"),
         *("num_seeds", "select", "over_seeds", "stop_dead", "success_ari_o"),
-        "only_stage",
+        *("only_stage", "cpu_devices"),
     ),
     "model": _fields(ocloc.Ocloc),
     "model.sizes": _fields(sizes.ModelSizes),

@@ -1,8 +1,11 @@
 """How gradients become updates: Adam as published, or Muon for short training."""
 
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 from jaxtyping import Array, PyTree
 from optax import contrib
@@ -11,10 +14,8 @@ from ocloc_jax import schedules
 
 KINDS = ("adam", "muon")
 
-# The coefficients that optax has by default, once for each of the five steps: as a
-# table they become a loop in the program, which compiles in half of the time.
-_NEWTON_SCHULZ = ((3.4445, -4.775, 2.0315),) * 5
-_HANDFUL = 8  # outputs
+_HANDFUL = 8  # inputs or outputs
+_REST = "rest"
 _SIZE_OF_ADAM = 0.2  # a usual root mean square of its updates: rates stay comparable
 
 
@@ -28,7 +29,7 @@ def make(
       clip_norm: Longest gradient.
       kind: "adam" as published. "muon" (ours) makes the update of every weight matrix
         orthogonal, so that all its directions are learnt at the same speed; vectors
-        and matrices with a handful of outputs keep Adam.
+        and matrices with a handful of inputs or outputs keep Adam.
     """
     rate = schedules.learning_rate(**learning_rate)
     clip = optax.clip_by_global_norm(clip_norm)
@@ -36,26 +37,56 @@ def make(
         # All parameters as one vector compile and run faster than one by one.
         return optax.flatten(optax.chain(clip, optax.adam(rate)))
     muon = contrib.muon(
-        rate,
-        ns_coeffs=_NEWTON_SCHULZ,
-        consistent_rms=_SIZE_OF_ADAM,
-        muon_weight_dimension_numbers=matrices,
+        rate, consistent_rms=_SIZE_OF_ADAM, muon_weight_dimension_numbers=_axes
     )
-    return optax.chain(clip, muon)
+    return _arranged(optax.chain(clip, muon))
 
 
-def matrices(params: PyTree[Array]) -> PyTree:
-    """Which axes of each kernel are inputs and outputs; None for what Adam keeps.
+def _arranged(inner: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Applies a transformation to parameters as `arrange` makes them, for speed."""
 
-    A convolution takes all pixels of its kernel as inputs, and stacked layers are
-    matrices one by one.
+    def update(updates: PyTree, state: Any, params: PyTree) -> tuple[PyTree, Any]:
+        new, state = inner.update(arrange(updates), state, arrange(params))
+        return _take_apart(new, updates), state
+
+    return optax.GradientTransformation(lambda p: inner.init(arrange(p)), update)
+
+
+def arrange(tree: PyTree) -> dict[str, Array]:
+    """Matrices of the same shape stacked, and all the rest as one vector."""
+    parts: dict[str, list[Array]] = {}
+    for x, name, shape in _places(tree):
+        parts.setdefault(name, []).append(x.reshape(shape))
+    return {name: jnp.concatenate(values) for name, values in parts.items()}
+
+
+def _take_apart(arranged: dict[str, Array], like: PyTree) -> PyTree:
+    used = dict.fromkeys(arranged, 0)
+    leaves = []
+    for x, name, shape in _places(like):
+        count = x.size // math.prod(shape[1:])
+        part = arranged[name][used[name] : used[name] + count]
+        used[name] += count
+        leaves.append(part.reshape(x.shape))
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def _places(tree: PyTree) -> Iterator[tuple[Array, str, tuple[int, ...]]]:
+    """Each leaf with the name of what it becomes part of, and its shape in there.
+
+    All pixels of a convolution's kernel are inputs; stacked layers are matrices one by
+    one.
     """
+    for path, x in jax.tree_util.tree_leaves_with_path(tree):
+        *inputs, columns = x.shape[1:] if x.ndim == 3 else x.shape
+        rows = math.prod(inputs)
+        if path[-1].key == "kernel" and min(rows, columns) > _HANDFUL:
+            yield x, f"{rows}x{columns}", (-1, rows, columns)
+        else:
+            yield x, _REST, (-1,)
 
-    def axes(path: tuple, x: Array) -> contrib.MuonDimensionNumbers | None:
-        if path[-1].key != "kernel" or x.shape[-1] <= _HANDFUL:
-            return None
-        stacked = x.ndim == 3
-        inputs = tuple(range(1 if stacked else 0, x.ndim - 1))
-        return contrib.MuonDimensionNumbers(inputs, (x.ndim - 1,))
 
-    return jax.tree_util.tree_map_with_path(axes, params)
+def _axes(arranged: dict[str, Any]) -> dict[str, Any]:
+    """Inputs and outputs of stacked matrices; None is what Adam keeps."""
+    matrix = contrib.MuonDimensionNumbers(1, 2)
+    return {name: None if name == _REST else matrix for name in arranged}

@@ -5,9 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import small
 
+from configs import demo
 from ocloc_jax import optimizers
+from ocloc_jax.models import initial
+from ocloc_jax.models.ocloc import Ocloc
 
 RATE = dict(base=1e-2, num_steps=10, decay=1.0, warmup_steps=0)
 
@@ -57,15 +59,23 @@ def test_the_rest_is_left_to_adam():
         np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
-def test_every_matrix_of_the_model_is_found():
-    params = small.params(small.model())
-    found = jax.tree.leaves(
-        optimizers.matrices(params),
-        is_leaf=lambda x: isinstance(x, optax.contrib.MuonDimensionNumbers),
-    )
-    kernels = [
-        x
-        for path, x in jax.tree_util.tree_leaves_with_path(params)
-        if path[-1].key == "kernel" and x.shape[-1] > 8
-    ]
-    assert len(found) == len(kernels) > 15
+def test_arranged_alike_or_not_makes_no_difference():
+    """Matrices of one shape are stacked; each is still treated by itself."""
+    kernels = {f"net_{i}": {"kernel": jnp.zeros((24, 40))} for i in range(3)}
+    grads, together = first_update("muon", kernels | {"bias": jnp.zeros(5)})
+    for name, one in kernels.items():
+        optimizer = optimizers.make(RATE, 1e9, "muon")
+        tree = {name: one, "bias": jnp.zeros(5)}
+        own = {key: grads[key] for key in tree}
+        alone, _ = optimizer.update(own, optimizer.init(tree), tree)
+        np.testing.assert_allclose(
+            alone[name]["kernel"], together[name]["kernel"], atol=1e-7
+        )
+
+
+def test_every_parameter_of_the_demo_has_a_place_and_most_are_in_matrices():
+    model = Ocloc(demo.small_sizes())
+    params = jax.eval_shape(lambda key: initial.init(model, key), jax.random.key(0))
+    sizes = {k: x.size for k, x in jax.eval_shape(optimizers.arrange, params).items()}
+    assert sum(sizes.values()) == sum(x.size for x in jax.tree.leaves(params))
+    assert sizes["rest"] < 0.1 * sum(sizes.values())

@@ -134,7 +134,9 @@ class Decoder(nn.Module):
 def _planes(maps: Float[Array, "*s c"]) -> list[Float[Array, "*s"]]:
     """The channels of maps, each laid out by itself: what follows takes them singly."""
     planes = jax.lax.optimization_barrier(jnp.moveaxis(maps, -1, 0))
-    return [plane[0] for plane in jax.lax.split(planes, [1] * len(planes), axis=0)]
+    planes = jax.lax.split(planes, [1] * len(planes), axis=0)
+    # So are their gradients: joined in one loop, all would be computed by one thread.
+    return [plane[0] for plane in jax.lax.optimization_barrier(planes)]
 
 
 def _join(view: Float[Array, "*b d"], other: Float[Array, "*c e"]) -> Array:
