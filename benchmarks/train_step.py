@@ -7,7 +7,9 @@ Torch may live elsewhere: `--torch-python=/path/to/python` names an interpreter 
 it. For each case both programs run in a process of their own, two threads each, one
 step after the other's, so that whatever else the machine does hits both alike. (On a
 busy machine compare processor time with `--threads=1`, which concerns PyTorch alone:
-its threads wait for each other in a loop, and that counts; XLA's sleep.) Printed
+its threads wait for each other in a loop, and that counts; XLA's sleep.) With
+`--devices=2` our side splits the scenes of a batch over two virtual devices, as
+`config.cpu_devices` does. Printed
 are ratios (ours to PyTorch's; below 1 is faster) with their quartiles, by the clock and
 by processor time, operations per second against those of a matrix product, seconds to
 compile, and the peak of resident memory while stepping (that of compiling is apart).
@@ -41,19 +43,26 @@ def main() -> None:
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=CASES)
     parser.add_argument("--turns", type=int, default=12)
     parser.add_argument("--threads", type=int, default=2, help="of PyTorch")
+    parser.add_argument("--devices", type=int, default=1, help="of JAX")
     parser.add_argument("--torch-python", default=sys.executable)
     parser.add_argument("--serve", help="(used by the benchmark itself)")
     args = parser.parse_args()
     if args.serve:
         serve(json.loads(args.serve))
         return
+    options = dict(threads=args.threads, devices=args.devices)
     for name in args.cases:
-        compare(name, args.turns, args.threads, args.torch_python)
+        if CASES[name][1] % args.devices:
+            print(f"\n{name}: left out, its scenes cannot be split")
+            continue
+        compare(name, args.turns, options, args.torch_python)
 
 
-def compare(name: str, num_turns: int, threads: int, torch_python: str) -> None:
+def compare(
+    name: str, num_turns: int, options: dict[str, int], torch_python: str
+) -> None:
     """Prints what one case takes on either side."""
-    case = json.dumps(describe(name) | {"threads": threads})
+    case = json.dumps(describe(name) | options)
     ours = turns.Side([sys.executable, "-m", "benchmarks.train_step", "--serve", case])
     torch = turns.Side([torch_python, "-m", "benchmarks.torch_yardstick", case])
     sides = {"jax": ours, "torch": torch}
@@ -145,11 +154,21 @@ def serve(case: dict[str, Any]) -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"
     import jax
     import jax.numpy as jnp
+    from jax.sharding import NamedSharding, PartitionSpec
 
-    from ocloc_jax import optimizers, programs, recipes, schedules, train
+    from ocloc_jax import (
+        data,
+        distributed,
+        optimizers,
+        programs,
+        recipes,
+        schedules,
+        train,
+    )
     from ocloc_jax.models import initial, sizes
     from ocloc_jax.models.ocloc import Ocloc
 
+    distributed.split_cpu(case["devices"])
     model = Ocloc(sizes.from_dict(case["sizes"]))
     steps = 100_000
     table = recipes.coefficients("blender", "single", steps)
@@ -161,10 +180,12 @@ def serve(case: dict[str, Any]) -> None:
     state = state.replace(step=jnp.int32(0.75 * steps))  # every term in use
     shape = (case["batch"], case["views"], case["size"], case["size"], 3)
     images = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-    batch = {"image": jnp.asarray(images)}
-    step = jax.jit(
-        train.make_train_step(model, optimizer, table, objective), donate_argnums=0
-    )
+    split = data.data_sharding()
+    whole = NamedSharding(split.mesh, PartitionSpec())
+    params, state = jax.device_put((params, state), whole)
+    batch = jax.device_put({"image": images}, split)
+    step = train.make_train_step(model, optimizer, table, objective)
+    step = train.jit_data_parallel(step, split)
     start = time.perf_counter()
     step = step.lower(state, batch).compile()
     seconds = time.perf_counter() - start
@@ -174,7 +195,7 @@ def serve(case: dict[str, Any]) -> None:
         key = jax.random.key(1)
         return train.forward(model, params, images, key, coefficients, objective)[0]
 
-    floats = jnp.asarray(images / 127.5 - 1, jnp.float32)
+    floats = jax.device_put(np.float32(images / 127.5 - 1), split)
     forward = jax.jit(loss).lower(params, floats).compile()
     matrix = jax.random.uniform(jax.random.key(0), (2048, 2048))
     product = jax.jit(lambda x: x @ x)

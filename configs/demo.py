@@ -15,7 +15,7 @@ import ml_collections
 from configs import common
 from ocloc_jax.models import sizes
 
-STEPS = dict(single=3000, multi=9000)
+STEPS = dict(single=2500, multi=9500)
 ARC = 0.4  # radians to either side of the middle of a scene's views
 
 
@@ -57,7 +57,7 @@ def get_config(variant: str = "demo") -> ml_collections.ConfigDict:
         single=_stage(
             batch_size=16,
             views=dict(stage="single", max_views=1),
-            rate=dict(base=3e-3, num_steps=steps["single"], decay=0.05),
+            rate=dict(base=3e-3, num_steps=steps["single"], decay=0.2),
             coefficients=single_schedule(steps["single"]),
         ),
         multi=_stage(
@@ -111,29 +111,31 @@ def single_schedule(steps: int) -> dict:
     The temperature of presence starts so high that no slot can be switched off before
     it has learnt to be useful, and that of shapes lets slots share the image as slot
     attention does. The background is also trained by itself until objects have formed.
-    Then shadows come in, and hard masks and the mixture, but those two only by half:
-    with hard masks alone, two slots that draw the same object never separate. The KL
-    goes to twice its weight, which switches off slots that are not needed.
+    Then hard masks, the mixture and shadows come in, but only as far as the second
+    stage begins with them. The KL goes to twice its weight, which switches off slots
+    that are not needed.
     """
     return dict(
-        temp_pres=_line(steps, (0, 100.0), (0.08, 100.0), (0.2, 1.0), scale="log"),
-        temp_shp=_line(steps, (0, 4.0), (0.1, 3.0), (0.25, 1.0), scale="log"),
-        ratio_stick_breaking=_line(steps, (0.15, 0.01), (0.8, 0.6)),
-        ratio_mixture=_line(steps, (0.15, 0.05), (0.8, 0.5)),
-        ratio_imp_sdw=_line(steps, (0.3, 1.0), (0.8, 0.0)),
-        reg_bck=_line(steps, (0.2, 0.2), (0.5, 0.0)),
-        reg_pres=_line(steps, (0.2, 0.0), (0.4, 3e-3)),
-        sched_kld=_line(steps, (0.1, 0.0), (0.35, 2.0)),
+        temp_pres=_line(steps, (0, 100.0), (0.16, 100.0), (0.4, 1.0), scale="log"),
+        temp_shp=_line(steps, (0, 4.0), (0.2, 3.0), (0.5, 1.0), scale="log"),
+        ratio_stick_breaking=_line(steps, (0.3, 0.01), (1, 0.3)),
+        ratio_mixture=_line(steps, (0.3, 0.05), (1, 0.3)),
+        ratio_imp_sdw=_line(steps, (0.6, 1.0), (1, 0.6)),
+        reg_bck=_line(steps, (0.4, 0.2), (1, 0.0)),
+        reg_pres=_line(steps, (0.4, 0.0), (0.8, 3e-3)),
+        sched_kld=_line(steps, (0.2, 0.0), (0.7, 2.0)),
     )
 
 
 def multi_schedule(steps: int) -> dict:
-    """Begins where the first stage was in its middle, and holds nothing back.
+    """Goes on where the first stage ends, and holds nothing back.
 
-    The published stage begins anew from soft masks; from so few steps of the first
-    one, that loses the objects. It also holds back the gradients of the decoder by a
-    factor that grows. Adam and Muon do not see a constant factor, only that it grows,
-    which makes their steps larger than they should be: so fast, that does harm.
+    Masks become hard by half only: with hard masks alone, two slots that draw the same
+    object never separate. The published stage begins anew from soft masks; from so few
+    steps of the first one, that loses the objects. It also holds back the gradients of
+    the decoder by a factor that grows. Adam and Muon do not see a constant factor, only
+    that it grows, which makes their steps larger than they should be: so fast, that
+    does harm.
     """
     return dict(
         ratio_stick_breaking=_line(steps, (0.4, 0.3), (0.9, 0.6)),
