@@ -106,6 +106,7 @@ def test_operations_are_linear_in_views_and_batch():
         **{"stages.multi.views.max_views": 3, "stages.multi.batch_size": 8}
     )
     config.data.scenes.num_views = 3
+    config.stages.multi.optimizer = "adam"  # Muon multiplies matrices once a step
     target = targets.find("cuda")
     step, state = steps.abstract_step(config, "multi", target)
     one, two, three = (
