@@ -135,7 +135,7 @@ def _planes(maps: Float[Array, "*s c"]) -> list[Float[Array, "*s"]]:
     """The channels of maps, each laid out by itself: what follows takes them singly."""
     planes = jax.lax.optimization_barrier(jnp.moveaxis(maps, -1, 0))
     planes = jax.lax.split(planes, [1] * len(planes), axis=0)
-    # So are their gradients: joined in one loop, all would be computed by one thread.
+    # So are their gradients: joined in one loop, they took 5 ms of a demo's step.
     return [plane[0] for plane in jax.lax.optimization_barrier(planes)]
 
 
