@@ -1,12 +1,10 @@
 """An experiment from its config: data, model, and its stages one after another."""
 
-import dataclasses
 import json
 import pathlib
 from typing import Any
 
 import ml_collections
-import numpy as np
 
 from ocloc_jax import (
     checks,
@@ -38,18 +36,14 @@ def make_model(config: Config) -> Ocloc:
 
 
 def load_scenes(config: Config, split: str) -> data.Scenes:
-    """Scenes of a split: of a built dataset, or ray-traced into memory."""
+    """Scenes of a split: of a built dataset, or ray-traced when they are read."""
     if "name" in config.data:
         return data.open_dataset(config.data.name, split, config.data.get("data_dir"))
-    spec, seed = scene_spec(config, split), split_seed(config, split)
-    indices = range(config.data.num_scenes[split])
-    batches = [
-        scenes.render_batch(spec, seed, list(indices[i : i + 50]))
-        for i in range(0, len(indices), 50)
-    ]
-    stacked = {k: np.concatenate([b[k] for b in batches]) for k in batches[0]}
-    known = {"dataset": "ray-traced", "num_objects": spec.max_objects, "seed": seed}
-    return data.ArrayScenes(stacked, known | {"spec": dataclasses.asdict(spec)})
+    return data.RenderedScenes(
+        scene_spec(config, split),
+        split_seed(config, split),
+        config.data.num_scenes[split],
+    )
 
 
 def scene_spec(config: Config, split: str) -> scenes.SceneSpec:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ocloc_jax import data, records
+from ocloc_jax import scenes as ray_tracer
 
 NUM_SCENES, NUM_VIEWS, SIZE = 11, 10, 8
 
@@ -68,6 +69,44 @@ def test_list_of_scenes_equals_stacked_arrays(arrays, scenes):
         for source in (data.ArrayScenes(listed), scenes)
     )
     assert_equal(left.host_batch(3), right.host_batch(3))
+
+
+SPEC = ray_tracer.SceneSpec(size=8, num_views=3, min_objects=1, max_objects=2)
+
+
+def test_rendered_scenes_equal_a_render_of_all_at_once():
+    rendered = data.RenderedScenes(SPEC, seed=7, num_scenes=5)
+    whole = data.ArrayScenes(ray_tracer.render_batch(SPEC, 7, range(5)))
+    assert isinstance(rendered, data.Scenes)
+    assert set(rendered.keys) == set(whole.keys)
+    left, right = (
+        data.TrainPipeline(source, batch_size=4, keys=source.keys, max_views=3)
+        for source in (rendered, whole)
+    )
+    for step in (0, 3):
+        assert_equal(left.host_batch(step), right.host_batch(step))
+    with pytest.raises(IndexError):
+        rendered[5]
+    with pytest.raises(ValueError, match="num_scenes is 0"):
+        data.RenderedScenes(SPEC, seed=7, num_scenes=0)
+
+
+def test_scenes_are_rendered_once_and_when_they_are_needed(monkeypatch):
+    asked = []
+
+    def render(spec, seed, index):
+        asked.append(index)
+        return render_one(spec, seed, index)
+
+    render_one = ray_tracer.render
+    monkeypatch.setattr(ray_tracer, "render", render)
+    rendered = data.RenderedScenes(SPEC, seed=7, num_scenes=5)
+    for view in (0, 2, 0):
+        rendered.decode(rendered[3], [view], ("image",))
+    assert asked == [3]
+    rendered.decode(rendered[3], [1], ("camera",))  # was not kept
+    rendered.decode(rendered[3], [1], ("camera", "image"))
+    assert asked == [3, 3]
 
 
 def test_unpacked_scenes_equal_the_packed(arrays, scenes, tmp_path):

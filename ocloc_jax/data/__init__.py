@@ -12,6 +12,7 @@ from ocloc_jax.data.datasets import open_dataset, unpack
 from ocloc_jax.data.evaluation import EvalPipeline
 from ocloc_jax.data.pipeline import Pipeline, Plan
 from ocloc_jax.data.placement import Batch, data_sharding, place, to_model_range
+from ocloc_jax.data.rendered import RenderedScenes
 from ocloc_jax.data.seeds import SeedsPipeline, stack_seeds
 from ocloc_jax.data.sources import ArrayScenes, RecordScenes, Scenes
 from ocloc_jax.data.training import TrainPipeline
@@ -23,6 +24,7 @@ __all__ = [
     "Pipeline",
     "Plan",
     "RecordScenes",
+    "RenderedScenes",
     "Scenes",
     "SeedsPipeline",
     "TrainPipeline",

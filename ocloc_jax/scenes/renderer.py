@@ -19,6 +19,7 @@ from ocloc_jax.scenes.spec import SceneSpec
 from ocloc_jax.scenes.vector import Vector
 
 Record = dict[str, Shaped[np.ndarray, "..."]]
+KEYS = ("image", "segment", "overlap", "masks", "order", "camera")
 ABSENT = -1e9
 _EXPOSURE = 0.62
 _GAMMA = 1 / 2.2
