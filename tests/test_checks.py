@@ -26,7 +26,7 @@ def test_published_configs_pass(dataset: str, variant: str):
     checks.check(common.published(dataset, variant), num_devices=8)
 
 
-@pytest.mark.parametrize("variant", ["demo", "smoke"])
+@pytest.mark.parametrize("variant", demo.VARIANTS)
 def test_demo_passes(variant: str):
     checks.check(demo.get_config(variant), num_devices=1)
 

@@ -75,3 +75,17 @@ def test_defaults_are_one_seed_and_no_early_stop():
             assert (plan.num_seeds, plan.over_seeds) == (1, "auto")
             assert plan.stop_dead == dict(after=0, patience=0)
             assert plan.views.get("views_seed") is None
+
+
+def test_ablations_of_the_demo_train_as_long_and_differ_in_one_thing():
+    plans = {v: experiment.make_plans(demo.get_config(v)) for v in demo.VARIANTS}
+    for variant in ("no_shadow", "multi_only", "paper"):
+        steps = [plan.num_steps for plan in plans[variant].values()]
+        assert sum(steps) == sum(demo.STEPS.values())
+    assert not demo.get_config("no_shadow").model.shadows
+    assert plans["no_shadow"] == plans["demo"]
+    assert list(plans["multi_only"]) == ["multi"]
+    assert demo.get_config("paper").model.mode == "paper"
+    assert set(plans["paper"]["multi"].coefficients) == {"temp_pres"}
+    with pytest.raises(ValueError, match="Unknown variant 'tiny'"):
+        demo.get_config("tiny")
