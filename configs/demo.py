@@ -170,8 +170,10 @@ def multi_schedule(steps: int) -> dict:
         ratio_mixture=_line(steps, (0.4, 0.2), (0.9, 0.5)),
         reg_sdw_ratio=_line(steps, (0, 1e-2)),
         reg_bck=_line(steps, (0, 0.05), (0.3, 0.0)),
-        reg_pres=_line(steps, (0, 1e-2)),  # four views outweigh it four times
-        sched_kld=_line(steps, (0, 0.5), (0.4, 2.0)),
+        # Four views outweigh both four times. Twice as much at the end takes away slots
+        # that draw an object a second time behind the first.
+        reg_pres=_line(steps, (0.4, 1e-2), (0.8, 2e-2)),
+        sched_kld=_line(steps, (0, 0.5), (0.4, 2.0), (0.8, 4.0)),
     )
 
 

@@ -49,7 +49,9 @@ KEYS = {
         *("optimizer", "coefficients", "num_seeds"),
     ),
     "stages.*.views": _fields(data.TrainPipeline, data.Pipeline),
-    "stages.*.learning_rate": ("base", "num_steps", "decay", "warmup_steps"),
+    "stages.*.learning_rate": (
+        *("base", "num_steps", "decay", "warmup_steps", "scale"),
+    ),
     "stages.*.coefficients": schedules.NAMES,
 }
 
@@ -265,6 +267,8 @@ def _stage_faults(stage: Config, num_devices: int) -> Iterator[str]:
     for name in ("base", "decay"):
         if not rate[name] > 0:
             yield f"learning_rate.{name} is {rate[name]}; it must be positive."
+    if rate.get("scale", "log") not in schedules.SCALES:
+        yield f"learning_rate.scale is {rate.scale!r}; use one of {schedules.SCALES}."
     table = stage.coefficients.to_dict()
     yield from (f"coefficients: {x}" for x in _caught(schedules.check_table, table))
 

@@ -17,6 +17,8 @@ from jaxtyping import Array, Float, Int
 Step = Int[Array, ""] | Float[Array, ""] | int
 Table = Mapping[str, Mapping[str, Any]]
 
+SCALES = ("linear", "log")
+
 
 @flax.struct.dataclass
 class Coefficients:
@@ -68,18 +70,27 @@ def interpolate(
 
 
 def learning_rate(
-    base: float, *, num_steps: int, decay: float, warmup_steps: int
+    base: float,
+    *,
+    num_steps: int,
+    decay: float,
+    warmup_steps: int,
+    scale: str = "log",
 ) -> Any:
     """An optax schedule of the number of updates made so far.
 
-    Decays exponentially to `base * decay` after `num_steps`, after a linear warm-up
-    whose first update has learning rate 0.
+    Falls to `base * decay` after `num_steps`, exponentially as published ("log") or in
+    a straight line ("linear"), after a linear warm-up whose first update has learning
+    rate 0.
     """
 
     def schedule(count: Step) -> Float[Array, ""]:
         count = jnp.asarray(count, jnp.float32)
         warmup = jnp.minimum(count / warmup_steps, 1.0) if warmup_steps else 1.0
-        return base * jnp.float32(decay) ** (count / num_steps) * warmup
+        share = count / num_steps
+        if scale == "linear":
+            return base * (1 - (1 - decay) * share) * warmup
+        return base * jnp.float32(decay) ** share * warmup
 
     return schedule
 
@@ -107,7 +118,7 @@ def _check_schedule(
         )
     if any(b <= a for a, b in zip(steps, steps[1:], strict=False)):
         raise ValueError(f"Steps of coefficient {name!r} must increase: {steps}.")
-    if scale not in ("linear", "log"):
+    if scale not in SCALES:
         raise ValueError(f"Scale of {name!r} is {scale!r}; use 'linear' or 'log'.")
     if scale == "log" and min(values) <= 0:
         raise ValueError(

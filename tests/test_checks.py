@@ -42,6 +42,7 @@ def test_demo_passes(variant: str):
         ("model.dtype", "float16", "model.dtype is 'float16'; use .*bfloat16"),
         ("model.num_iterations", 0, r"\(T\) is 0; choose 1 or more"),
         ("model.sizes.objects.num_heads", 3, "objects.width is 16, which 3 heads"),
+        ("stages.multi.learning_rate.scale", "cubic", "scale is 'cubic'; use one of"),
         ("objective.num_slots", 0, r"\(K\) is 0; choose 1 or more"),
         ("objective.num_slots", 1, "num_slots is 1, but scenes have up to 2 objects"),
         ("objective.sigma_x", 0.0, "objective.sigma_x is 0.0; it must be positive"),

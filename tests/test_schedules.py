@@ -54,6 +54,14 @@ def test_learning_rate_warms_up_from_zero_and_decays():
     np.testing.assert_allclose(rate(100), 1e-4, rtol=1e-5)
 
 
+def test_learning_rate_in_a_straight_line():
+    options = dict(num_steps=100, decay=0.1, warmup_steps=10, scale="linear")
+    rate = schedules.learning_rate(1e-3, **options)
+    found = [float(rate(step)) for step in (0, 5, 50, 100)]
+    expected = [0, 0.5 * 0.955e-3, 0.55e-3, 1e-4]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("table", "message"),
     [
