@@ -16,7 +16,7 @@ from configs import common
 from ocloc_jax import recipes
 from ocloc_jax.models import sizes
 
-STEPS = dict(single=2000, multi=10_000)
+STEPS = dict(single=2500, multi=11_500)
 VARIANTS = ("demo", "smoke", "no_shadow", "multi_only", "paper")
 ARC = 0.4  # radians to either side of the middle of a scene's views
 
@@ -84,14 +84,14 @@ def _stages(variant: str) -> dict[str, dict]:
     multi = _stage(
         batch_size=4,
         views=dict(stage="multi", min_views=4, max_views=4),
-        rate=dict(base=2e-3, num_steps=steps["multi"], decay=0.03),
+        rate=dict(base=1e-3, num_steps=steps["multi"], decay=0.05),
         coefficients=multi_schedule(steps["multi"]),
     )
     if variant == "paper":
         single["coefficients"] = multi["coefficients"] = recipes.elbo()
     if variant == "multi_only":
         steps = sum(STEPS.values())
-        multi["learning_rate"] |= dict(base=3e-3, num_steps=steps, decay=0.03)
+        multi["learning_rate"] |= dict(base=2e-3, num_steps=steps, decay=0.03)
         return dict(multi=multi | dict(coefficients=multi_only_schedule(steps)))
     return dict(single=single, multi=multi)
 
@@ -147,8 +147,8 @@ def single_schedule(steps: int) -> dict:
         temp_shp=_line(steps, (0, 4.0), (0.2, 3.0), (0.5, 1.0), scale="log"),
         ratio_stick_breaking=_line(steps, (0.3, 0.01), (1, 0.3)),
         ratio_mixture=_line(steps, (0.3, 0.05), (1, 0.3)),
-        ratio_imp_sdw=_line(steps, (0.25, 1.0), (0.65, 0.0)),
-        reg_sdw_ratio=_line(steps, (0.25, 0.0), (0.5, 1e-2)),
+        ratio_imp_sdw=_line(steps, (0.3, 1.0), (0.8, 0.0)),
+        reg_sdw_ratio=_line(steps, (0.3, 0.0), (0.6, 1e-2)),
         reg_bck=_line(steps, (0.4, 0.2), (1, 0.0)),
         reg_pres=_line(steps, (0.4, 0.0), (0.8, 3e-3)),
         sched_kld=_line(steps, (0.2, 0.0), (0.7, 2.0)),
@@ -170,10 +170,8 @@ def multi_schedule(steps: int) -> dict:
         ratio_mixture=_line(steps, (0.4, 0.2), (0.9, 0.5)),
         reg_sdw_ratio=_line(steps, (0, 1e-2)),
         reg_bck=_line(steps, (0, 0.05), (0.3, 0.0)),
-        # Four views outweigh both four times. Twice as much at the end takes away slots
-        # that draw an object a second time behind the first.
-        reg_pres=_line(steps, (0.4, 1e-2), (0.8, 2e-2)),
-        sched_kld=_line(steps, (0, 0.5), (0.4, 2.0), (0.8, 4.0)),
+        reg_pres=_line(steps, (0, 1e-2)),  # four views outweigh it four times
+        sched_kld=_line(steps, (0, 0.5), (0.4, 2.0)),
     )
 
 
