@@ -1,6 +1,9 @@
 """Schedules: knots, logarithms, bad tables; golden values are in test_parity."""
 
+import re
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -45,6 +48,23 @@ def test_short_recipes_are_valid_and_keep_their_shape(num_steps: int):
         schedules.check_table(table)
         end = schedules.coefficients(table, num_steps)
         assert float(end.ratio_mixture) == pytest.approx(1)
+
+
+def test_interpolation_equals_numpy_and_keeps_the_ends():
+    steps, values = (10, 40, 45), (0.3, 1.0, 0.0)
+    found = [
+        float(schedules.interpolate(steps, values, step=step)) for step in range(60)
+    ]
+    np.testing.assert_allclose(found, np.interp(range(60), steps, values), atol=1e-6)
+    assert found[-1] == 0 and found[0] == np.float32(0.3)
+
+
+def test_coefficients_put_no_look_up_into_loops_over_pixels():
+    def scale(x, step):
+        return x * schedules.interpolate((1, 40, 45), (0.3, 1.0, 0.5), step=step)
+
+    program = jax.jit(scale).lower(jnp.ones((64, 64)), jnp.int32(7)).compile()
+    assert not re.search(r"dynamic-slice|gather|while", program.as_text())
 
 
 def test_learning_rate_warms_up_from_zero_and_decays():
