@@ -50,6 +50,8 @@ def main() -> None:
         ("T", by_iterations),
         ("views", by_views),
     ):
+        if not rows:
+            continue
         print(f"\n{markdown(name, rows)}", flush=True)
     if args.figure:
         draw(trained, by_iterations, by_views, args.figure)
@@ -109,14 +111,19 @@ def draw(
     path: str,
 ) -> None:
     """Bars for runs, lines for iterations and views."""
-    widths = {"width_ratios": (2, 1, 1)}
+    widths = (2, 1, 1) if trained else (1, 1)
     figure, axes = pyplot.subplots(
-        1, 3, figsize=(13, 3.6), layout="constrained", gridspec_kw=widths
+        1,
+        len(widths),
+        figsize=(3.25 * sum(widths), 3.6),
+        layout="constrained",
+        gridspec_kw={"width_ratios": widths},
     )
-    _draw_bars(axes[0], trained)
-    _draw_lines(axes[1], by_iterations, "iterations T at inference (trained: 3)")
-    _draw_lines(axes[2], by_views, "views at inference (trained: 4)")
-    axes[1].legend(frameon=False, fontsize=8)
+    if trained:
+        _draw_bars(axes[0], trained)
+    _draw_lines(axes[-2], by_iterations, "iterations T at inference (trained: 3)")
+    _draw_lines(axes[-1], by_views, "views at inference (trained: 4)")
+    axes[-2].legend(frameon=False, fontsize=8)
     for axis in axes:
         axis.set_ylim(0, 1)
     figure.savefig(path, dpi=120)
