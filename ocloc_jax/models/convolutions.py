@@ -115,11 +115,9 @@ def _correlate(
     """Correlates the channels of two stacks of images, the first moved over the second.
 
     Faster if the first has fewer channels, and if so few images are summed over at a
-    time that both stay in the cache. Over several devices all are taken at once,
-    since each device has a part of the stack.
+    time that both stay in the cache.
     """
-    largest = max(image[0].size, other[0].size)
-    at_once = _CACHE // largest if jax.device_count() == 1 else len(other)
+    at_once = _CACHE // max(image[0].size, other[0].size)
     num_groups = _smallest_divisor(len(other), at_least=len(other) / max(1, at_once))
 
     def correlate(image: Array, other: Array) -> Float[Array, "i s s o"]:
