@@ -46,7 +46,7 @@ KEYS = {
     "stages": STAGES,
     "stages.*": (
         *("batch_size", "accumulate", "views", "learning_rate", "clip_norm"),
-        *("optimizer", "coefficients", "num_seeds"),
+        *("optimizer", "coefficients", "num_seeds", "num_iterations"),
     ),
     "stages.*.views": _fields(data.TrainPipeline, data.Pipeline),
     "stages.*.learning_rate": (
@@ -255,6 +255,8 @@ def _stage_faults(stage: Config, num_devices: int) -> Iterator[str]:
             f"batch_size is {size}, which cannot be split over {shares}; choose a "
             f"multiple of {num_devices * parts}."
         )
+    if (stage.get("num_iterations") or 1) < 1:
+        yield f"num_iterations (T) is {stage.num_iterations}; choose 1 or more."
     if not stage.clip_norm > 0:
         yield f"clip_norm is {stage.clip_norm}; it must be positive."
     if stage.get("optimizer", "adam") not in optimizers.KINDS:

@@ -59,6 +59,7 @@ class Plan:
     checkpoint_every: int
     optimizer: str = "adam"
     accumulate: int = 1
+    num_iterations: int | None = None  # T while training, if not the model's
     figure_every: int = 0  # never
     wandb: str = ""
     num_seeds: int = 1
@@ -238,6 +239,8 @@ def make_step(
     plan: Plan, model: Ocloc, optimizer: optax.GradientTransformation
 ) -> train.TrainStep:
     """The training step of a stage, to be compiled."""
+    if plan.num_iterations:
+        model = model.clone(num_iterations=plan.num_iterations)
     return train.make_train_step(
         model, optimizer, plan.coefficients, plan.objective, plan.accumulate
     )

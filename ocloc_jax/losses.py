@@ -12,7 +12,7 @@ from ocloc_jax.models.decoder import SHAPE_SHIFT
 from ocloc_jax.models.latents import Posterior
 from ocloc_jax.models.ocloc import Outputs
 from ocloc_jax.models.pixels import max_slots, sum_slots, sum_square
-from ocloc_jax.schedules import Coefficients
+from ocloc_jax.schedules import Coefficients, is_never
 
 Terms = dict[str, Float[Array, "*b"]]
 
@@ -64,7 +64,8 @@ def weigh(
         kl_weights["kl_bck"] = 2.0
     weights = {name: coefficients.sched_kld * w for name, w in kl_weights.items()}
     weights |= {name: getattr(coefficients, name) for name in REGULARISERS}
-    return terms["nll"] + sum(weights[k] * v for k, v in terms.items() if k != "nll")
+    weights["nll"] = 1.0
+    return sum(weights[k] * v for k, v in terms.items() if not is_never(weights[k]))
 
 
 def negative_log_likelihood(
@@ -83,9 +84,10 @@ def negative_log_likelihood(
     if scene.recon_aux is None:
         return mixture
     share_mixture, share_imp = coefficients.ratio_mixture, coefficients.ratio_imp_sdw
-    error_imp = squared_error(scene.recon_aux_imp, images, precision)
-    error = squared_error(scene.recon_aux, images, precision)
-    auxiliary = share_imp * error_imp + (1 - share_imp) * error
+    auxiliary = squared_error(scene.recon_aux, images, precision)
+    if scene.recon_aux_imp is not None:
+        error_imp = squared_error(scene.recon_aux_imp, images, precision)
+        auxiliary = share_imp * error_imp + (1 - share_imp) * auxiliary
     return share_mixture * mixture + (1 - share_mixture) * auxiliary
 
 

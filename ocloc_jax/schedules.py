@@ -53,6 +53,11 @@ def coefficients(table: Table, step: Step) -> Coefficients:
     return Coefficients(**{k: interpolate(step=step, **v) for k, v in table.items()})
 
 
+def is_never(weight: Float[Array, ""] | float) -> bool:
+    """Whether a weight is 0 at every step: a number of no schedule."""
+    return isinstance(weight, (int, float)) and weight == 0
+
+
 def interpolate(
     steps: tuple[int, ...],
     values: tuple[float, ...],

@@ -73,7 +73,7 @@ def forward(
     objective: Objective,
 ) -> tuple[Float[Array, " b"], losses.Terms, Outputs]:
     """The objective of every scene, its terms, and all outputs of the model."""
-    noise = draw_noise(model, images, key, objective)
+    noise = draw_noise(model, images, key, coefficients, objective)
     return evaluate(model, params, images, noise, coefficients, objective)
 
 
@@ -81,17 +81,28 @@ def draw_noise(
     model: Ocloc,
     images: Float[Array, "b m h w 3"],
     key: PRNGKeyArray,
+    coefficients: schedules.Coefficients,
     objective: Objective,
 ) -> noise_lib.Noise:
-    """Every random draw of a training step, for all scenes of a batch."""
+    """Every random draw of a training step, for all scenes of a batch.
+
+    What no schedule ever gives a weight is not drawn, nor computed with.
+    """
+    never = schedules.is_never
+    annealed = model.mode == "released" and not (
+        never(1 - coefficients.ratio_stick_breaking)
+        and never(1 - coefficients.ratio_mixture)
+    )
+    noisy = not (never(coefficients.noise_min) and never(coefficients.noise_max))
     return noise_lib.draw(
         key,
         model.sizes,
         batch=images.shape[:1],
         num_views=images.shape[1],
         num_slots=objective.num_slots,
-        image_size=images.shape[2:4],
+        image_size=images.shape[2:4] if annealed else None,
         shadows=model.shadows,
+        appearance=noisy,
     )
 
 
@@ -132,7 +143,7 @@ def make_train_step(
         coefficients = schedules.coefficients(table, state.step + 1)
         key = jax.random.fold_in(state.key, state.step)
         images = data.to_model_range(batch["image"])
-        noise = draw_noise(model, images, key, objective)
+        noise = draw_noise(model, images, key, coefficients, objective)
 
         def loss_fn(params: PyTree, part: tuple) -> tuple[Array, Metrics]:
             loss, terms, outputs = evaluate(

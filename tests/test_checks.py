@@ -55,6 +55,7 @@ def test_demo_passes(variant: str):
         ("stages.multi.accumulate", 3, "8 devices in 3 parts.*multiple of 24"),
         ("stages.multi.accumulate", 0, "multi.accumulate is 0; choose 1 or more"),
         ("stages.multi.clip_norm", 0.0, "multi.clip_norm is 0.0"),
+        ("stages.multi.num_iterations", -1, r"multi.num_iterations \(T\) is -1"),
         ("stages.multi.optimizer", "sgd", "multi.optimizer is 'sgd'; choose .*muon"),
         ("stages.multi.learning_rate.num_steps", -4, "num_steps is -4"),
         ("stages.multi.learning_rate.warmup_steps", -1, "warmup_steps is -1"),

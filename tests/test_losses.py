@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -158,3 +159,23 @@ def test_shadow_gate_carries_no_gradient():
         lambda s: losses.mostly_shadow(scene.replace(shape_imp=s)).sum()
     )(scene.shape_imp)
     np.testing.assert_array_equal(gradient, 0)
+
+
+def test_what_nothing_weighs_is_left_out_without_a_difference():
+    """Zeros of no schedule against zeros that one holds; also their gradients."""
+    model, noise = small.model(), small.noise()
+    table = dict(ratio_mixture=0.4, ratio_stick_breaking=0.3, sched_kld=0.5)
+    zeros = dict.fromkeys(("ratio_imp_sdw", *losses.REGULARISERS), 0.0)
+
+    def loss(params, coefficients):
+        args = small.images(), noise, coefficients
+        outputs = model.apply({"params": params}, *args)
+        return losses.weigh(terms_of(outputs, coefficients), coefficients).sum()
+
+    never = Coefficients(**table)
+    left_out = jax.jit(jax.value_and_grad(lambda p: loss(p, never)))
+    held = jax.jit(jax.value_and_grad(loss))
+    params = small.params(model)
+    chex.assert_trees_all_close(
+        left_out(params), held(params, Coefficients(**table, **zeros)), rtol=1e-4
+    )

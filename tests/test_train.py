@@ -89,6 +89,37 @@ def test_one_and_eight_devices_agree():
     chex.assert_trees_all_close(params, others, rtol=1e-6, atol=2e-5)
 
 
+def test_a_stage_may_train_with_fewer_iterations_than_the_model_has():
+    losses = []
+    for stage, of_model in ((1, 3), (None, 1), (None, 3)):
+        config = small_config(**{"model.num_iterations": of_model})
+        config.stages.single.num_iterations = stage
+        plan = experiment.make_plan(config, config.stages.single)
+        model, optimizer = experiment.make_model(config), optax.sgd(0.01)
+        state = train.create_state(small.params(model), optimizer, seed=1)
+        step = jax.jit(loop.make_step(plan, model, optimizer))
+        losses.append(float(step(state, random_batch(views=1))[1]["loss"]))
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_noise_that_nothing_weighs_is_not_drawn():
+    images = jnp.zeros((1, 1, small.SIZE, small.SIZE, 3))
+
+    def drawn(mode: str = "released", **table: float) -> set[str]:
+        schedule = {k: dict(steps=(1,), values=(v,)) for k, v in table.items()}
+        coefficients = train.schedules.coefficients(schedule, 1)
+        args = images, jax.random.key(0), coefficients, OBJECTIVE
+        noise = train.draw_noise(small.model(mode=mode), *args)
+        pixels = ("shape", "shadow_shape", "appearance")
+        return {name for name in pixels if getattr(noise, name) is not None}
+
+    assert drawn() == drawn("paper", ratio_mixture=0.5) == set()
+    assert drawn(ratio_mixture=0.5) == {"shape", "shadow_shape"}
+    assert drawn(ratio_stick_breaking=1.0) == {"shape", "shadow_shape"}
+    everything = {"shape", "shadow_shape", "appearance"}
+    assert drawn(ratio_mixture=0.5, noise_max=0.1) == everything
+
+
 def test_step_is_clipped_adam_with_features_and_decoder_held_back():
     """Against the recipe written out with plain optax on one step."""
     model, params = small.model(), small.params(small.model())

@@ -12,7 +12,7 @@ from ocloc_jax.models.latents import Latents
 from ocloc_jax.models.noise import Noise
 from ocloc_jax.models.ordering import layer_masks
 from ocloc_jax.models.pixels import colours, sum_slots, sum_square
-from ocloc_jax.schedules import Coefficients
+from ocloc_jax.schedules import Coefficients, is_never
 
 MODES = ("released", "paper")
 SHADOW_DEPTH = 0.8  # of the released program: a shadow leaves at least 0.2 of the light
@@ -23,8 +23,8 @@ class Scene:
     """Images of a scene and what they are composed of.
 
     `*_imp` are as if nothing were shadow: shapes before shadows are cut out of them,
-    over the clean background. `*_aux` use appearances with training noise; they are
-    None without it.
+    over the clean background. `*_aux` use appearances with training noise. Both are
+    None where nothing weighs them.
     """
 
     recon: Float[Array, "*b m h w 3"]
@@ -88,18 +88,16 @@ def compose(
     )
     if noise is None or noise.shape is None:
         return scene
-    masks_imp = layer_masks(shape_imp, log_presence, order, hardness)
-    return _add_auxiliary(scene, masks_imp, layers, coefficients, noise)
+    scene = _add_auxiliary(scene, layers, coefficients, noise)
+    if is_never(coefficients.ratio_imp_sdw):
+        return scene
+    return _add_imp(scene, layer_masks(shape_imp, log_presence, order, hardness))
 
 
 def _add_auxiliary(
-    scene: Scene,
-    masks_imp: tuple[Array, Array],
-    layers: Layers,
-    coefficients: Coefficients,
-    noise: Noise,
+    scene: Scene, layers: Layers, coefficients: Coefficients, noise: Noise
 ) -> Scene:
-    """Adds the reconstructions that only the annealed objective looks at."""
+    """Adds the reconstruction with noisy appearances, which only training looks at."""
     appearance = scene.appearance
     if noise.appearance is not None:
         strength = _noise_strength(
@@ -107,13 +105,18 @@ def _add_auxiliary(
         )
         pairs = zip(colours(appearance), colours(noise.appearance), strict=True)
         appearance = jnp.stack([a + strength * n for a, n in pairs], axis=-1)
-    mask_bck, mask_obj = masks_imp
     return scene.replace(
-        mask_imp_bck=mask_bck,
-        mask_imp_obj=mask_obj,
         appearance_aux=appearance,
         recon_aux=_blend(scene.mask_bck, scene.background, scene.mask_obj, appearance),
-        recon_aux_imp=_blend(mask_bck, scene.background_imp, mask_obj, appearance),
+    )
+
+
+def _add_imp(scene: Scene, masks: tuple[Array, Array]) -> Scene:
+    """Adds the reconstruction as if nothing were shadow, of the first training."""
+    mask_bck, mask_obj = masks
+    recon = _blend(mask_bck, scene.background_imp, mask_obj, scene.appearance_aux)
+    return scene.replace(
+        mask_imp_bck=mask_bck, mask_imp_obj=mask_obj, recon_aux_imp=recon
     )
 
 

@@ -40,6 +40,7 @@ def draw(
     num_slots: int,
     image_size: tuple[int, int] | None = None,
     shadows: bool = True,
+    appearance: bool = True,
 ) -> Noise:
     """Draws all noise from one key.
 
@@ -55,7 +56,8 @@ def draw(
       num_views: M.
       num_slots: K.
       image_size: Height and width, to draw the per-pixel noise of training too.
-      shadows: Whether the model has shadows; without them only shapes are noisy.
+      shadows: Whether the model has shadows, whose shapes are noisy too.
+      appearance: Whether appearances are noisy, if there are shadows.
     """
     normal = {
         "slot_view": (num_views, sizes.slot_view),
@@ -72,15 +74,15 @@ def draw(
     if image_size is None:
         return noise
     pixels = (*batch, num_views, num_slots, *image_size)
-    shape, *others = cheap_uniform(keys[2], 5 if shadows else 1, pixels)
-    if not others:
-        return noise.replace(shape=shape)
-    appearance = [math.sqrt(2) * jax.lax.erf_inv(2 * u - 1) for u in others[1:]]
-    return noise.replace(
-        shape=shape,
-        shadow_shape=others[0],
-        appearance=jnp.stack(appearance, axis=-1),
-    )
+    count = 1 + shadows * (1 + 3 * appearance)
+    shape, *others = cheap_uniform(keys[2], count, pixels)
+    noise = noise.replace(shape=shape)
+    if others:
+        noise = noise.replace(shadow_shape=others.pop(0))
+    if others:
+        normals = [math.sqrt(2) * jax.lax.erf_inv(2 * u - 1) for u in others]
+        noise = noise.replace(appearance=jnp.stack(normals, axis=-1))
+    return noise
 
 
 def cheap_uniform(

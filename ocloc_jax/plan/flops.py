@@ -36,7 +36,16 @@ def _equation(equation: core.JaxprEqn) -> int:
     inner = [_jaxpr(jaxpr) for jaxpr in _inside(params)]
     if name == "cond":  # also where each platform has a form of its own
         return max(inner)
-    return sum(inner) * (params["length"] if name == "scan" else 1)
+    return sum(inner) * _times(name, params)
+
+
+def _times(name: str, params: dict[str, Any]) -> int:
+    """How often the inside of an operation is done, on all devices together."""
+    if name == "shard_map":
+        return math.prod(
+            params["mesh"].shape[axis] for axis in params["newly_manual_axes"]
+        )
+    return params["length"] if name == "scan" else 1
 
 
 def _product(equation: core.JaxprEqn) -> int:
