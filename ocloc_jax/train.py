@@ -156,7 +156,7 @@ def make_train_step(
             of_part = jax.grad(loss_fn, has_aux=True)
             return mean_over_parts(lambda p: of_part(params, p), batch, accumulate)
 
-        if mesh is not None:
+        if mesh is not None and mesh.size > 1:
             gradient = mean_over_devices(gradient, mesh)
         grads, metrics = gradient(state.params, (images, noise))
         grads = hold_back(grads, coefficients.ratio_dec)
@@ -265,7 +265,7 @@ def jit_data_parallel(step: TrainStep, split: NamedSharding) -> TrainStep:
     """Compiles a step for a batch split over devices; the state is on all of them."""
     whole = NamedSharding(split.mesh, PartitionSpec())
     return jax.jit(
-        functools.partial(step, mesh=split.mesh if split.mesh.size > 1 else None),
+        functools.partial(step, mesh=split.mesh),
         in_shardings=(whole, split),
         out_shardings=whole,
         donate_argnums=0,

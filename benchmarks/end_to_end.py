@@ -1,0 +1,112 @@
+"""From the command to the first step, and real training beside bare steps.
+
+python -m benchmarks.end_to_end --steps 2000
+
+Starts the demo's second stage twice as a user would, in processes of their own with an
+empty home: the first finds no compiled programs, the second those of the first. Printed
+are the seconds from the start of a process to its first finished step, and the steps
+per second of training with all its duties (input pipeline, logs, checkpoints,
+validation, figures) as a share of what the same program makes of one batch that is
+always there, measured before and after.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+STAGE = "multi"
+BARE_STEPS = 200
+
+
+def main() -> None:
+    """Measures two starts and a rate, and prints them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--bare", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.bare:
+        print(bare_rate())
+        return
+    with tempfile.TemporaryDirectory() as home:
+        cold, _ = train(home, "cold", steps=50)
+        print(f"first step after {cold:.1f} s, nothing compiled before", flush=True)
+        before = ask_bare_rate()
+        warm, rate = train(home, "warm", args.steps)
+        print(f"first step after {warm:.1f} s with the compilation cache", flush=True)
+        after = ask_bare_rate()
+    print(
+        f"training {rate:.2f} steps/s; bare {before:.2f} before, {after:.2f} after; "
+        f"ratio {2 * rate / (before + after):.3f}"
+    )
+
+
+def train(home: str, name: str, steps: int) -> tuple[float, float]:
+    """Seconds to the first step, and steps per second from the first log on."""
+    workdir = pathlib.Path(home) / name
+    overrides = {
+        "only_stage": STAGE,
+        f"stages.{STAGE}.learning_rate.num_steps": steps,
+        "eval.splits.test.num_slots": 0,
+        "eval.splits.test_general.num_slots": 0,
+    }
+    flags = [f"--config.{key}={value}" for key, value in overrides.items()]
+    command = ["launch.py", "--config=configs/demo.py", f"--workdir={workdir}", *flags]
+    environment = {**os.environ, "HOME": home}
+    started = time.time()
+    subprocess.run([sys.executable, *command], env=environment, check=True)
+    rows = (workdir / STAGE / "metrics.jsonl").read_text().splitlines()
+    rows = [row for row in map(json.loads, rows) if "train/loss" in row]
+    first, last = rows[0], rows[-1]
+    rate = (last["step"] - first["step"]) / (last["time"] - first["time"])
+    # The first log comes after some steps, which took as long as those that follow.
+    second = rows[1]
+    pace = (second["time"] - first["time"]) / (second["step"] - first["step"])
+    return first["time"] - started - pace * (first["step"] - 1), rate
+
+
+def ask_bare_rate() -> float:
+    """`bare_rate` of a process of its own, as training has one."""
+    command = [sys.executable, "-m", "benchmarks.end_to_end", "--bare"]
+    return float(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+
+
+def bare_rate() -> float:
+    """Steps per second of the same program on one batch."""
+    import jax
+
+    from configs import demo
+    from ocloc_jax import distributed, experiment, loop, over_seeds, programs, start
+
+    config = demo.get_config()
+    distributed.split_cpu(config.cpu_devices)
+    model = experiment.make_model(config)
+    plan = experiment.make_plan(config, config.stages[STAGE])
+    seeds, optimizer = plan.make_seeds(), plan.make_optimizer()
+    params = start.fresh(model, seeds.numbers, config.initial)
+    state = seeds.create_state(distributed.to_host(params), optimizer)
+    step = over_seeds.jit_step(loop.make_step(plan, model, optimizer), seeds)
+    shapes = programs.batch_shapes(
+        (plan.batch_size,), plan.views["max_views"], (32, 32)
+    )
+    rng = np.random.default_rng(0)
+    batch = {
+        k: rng.integers(0, 256, x.shape).astype(x.dtype) for k, x in shapes.items()
+    }
+    batch = jax.device_put(batch, seeds.batch_sharding)
+    for count in (20, BARE_STEPS):  # the first ones to warm up
+        begun = time.perf_counter()
+        for _ in range(count):
+            state, _ = step(state, batch)
+        jax.block_until_ready(state)
+    return BARE_STEPS / (time.perf_counter() - begun)
+
+
+if __name__ == "__main__":
+    main()
