@@ -106,42 +106,23 @@ def _unless(
 
 
 def _step_by_loop(step: train.TrainStep, seeds: Seeds) -> train.TrainStep:
-    """One program, which takes its seed out of the states of all and puts it back.
-
-    Only what belongs to that seed is copied, since the states are given away.
-    """
-
-    def step_one(
-        states: train.TrainState, batches: data.Batch, i: Any
-    ) -> tuple[train.TrainState, train.Metrics]:
-        own, batch = jax.tree.map(lambda x: x[i], (states.replace(step=None), batches))
-        new, metrics = step(own.replace(step=states.step), batch, mesh=seeds.mesh)
-        kept = jax.tree.map(
-            lambda old, own: old.at[i].set(own),
-            (states.params, states.opt_state),
-            (new.params, new.opt_state),
-        )
-        return states.replace(params=kept[0], opt_state=kept[1]), metrics
-
-    whole = seeds.sharding()
-    program = jax.jit(
-        step_one,
-        in_shardings=(whole, seeds.batch_sharding, None),
-        out_shardings=whole,
-        donate_argnums=0,
-    )
+    # The very program of a seed that is alone, so that not a bit differs.
+    one = train.jit_data_parallel(step, seeds.sharding("data"))
 
     def step_all(state: train.TrainState, batch: data.Batch) -> Any:
         # Whoever counts dead logs put these numbers here: nothing waits for them.
-        frozen, dead_logs = seeds.frozen(state), state.dead_logs
-        state, metrics = state.replace(dead_logs=None), []
+        frozen, dead_logs, count = seeds.frozen(state), state.dead_logs, state.step
+        states, metrics = state.replace(step=None, dead_logs=None), []
         for i in range(len(seeds.numbers)):
             numbers = None
             if not frozen[i]:
-                state, numbers = program(state, batch, np.int32(i))
+                # A copy, since the program takes the memory of what it is given.
+                own = seeds.part(states, i).replace(step=jnp.copy(count))
+                own, numbers = one(own, seeds.batch_of(batch, i))
+                states = seeds.put(states, own.replace(step=None), i)
             metrics.append(numbers)
-        state = state.replace(step=state.step + 1, dead_logs=dead_logs)
-        return state, seeds.stack(*_fill(metrics))
+        states = states.replace(step=count + 1, dead_logs=dead_logs)
+        return states, seeds.stack(*_fill(metrics))
 
     return step_all
 

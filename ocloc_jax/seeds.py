@@ -116,6 +116,10 @@ class Seeds:
         """The part of seed number i, its first axes split along axes of the mesh."""
         return self._programs["take", axes](tree, i)
 
+    def put(self, tree: PyTree, part: PyTree, i: int) -> PyTree:
+        """Puts the part of seed number i back, where the tree lies in memory."""
+        return self._programs["put", ()](tree, part, i)
+
     def state_of(self, state: train.TrainState, i: int) -> train.TrainState:
         """The state that seed number i would have alone."""
         own = state.replace(dead_logs=None)
@@ -136,6 +140,9 @@ class Seeds:
         return {
             ("take", ()): jax.jit(_index, out_shardings=self.sharding()),
             ("take", ("data",)): jax.jit(_index, out_shardings=self.sharding("data")),
+            ("put", ()): jax.jit(
+                _put, out_shardings=self.sharding("seed"), donate_argnums=0
+            ),
             ("stack", ()): jax.jit(_stack, out_shardings=self.sharding("seed")),
         }
 
@@ -204,6 +211,10 @@ def mesh_shape(num_seeds: int, num_devices: int) -> tuple[int, int]:
 
 def _index(tree: PyTree, i: Any) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[i], tree)
+
+
+def _put(tree: PyTree, part: PyTree, i: Any) -> PyTree:
+    return jax.tree.map(lambda whole, own: whole.at[i].set(own), tree, part)
 
 
 def _stack(*trees: PyTree) -> PyTree:

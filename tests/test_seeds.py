@@ -276,7 +276,7 @@ def fake_training(monkeypatch, background_share: float) -> None:
     metrics["grad_norm"] = 1.0
 
     def make_train_step(*_):
-        def step(state, batch):
+        def step(state, batch, mesh=None):
             numbers = {k: np.float32(v) + 0 * state.step for k, v in metrics.items()}
             return state.replace(step=state.step + 1), numbers
 
