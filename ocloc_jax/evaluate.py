@@ -114,6 +114,7 @@ def run(
     splits = [_open(config, options, name) for name in options.num_slots]
     results = {
         **provenance.describe(config, path),
+        "num_iterations": model.num_iterations,
         "seeds": list(range(options.num_passes)),
         "averages": tables.KINDS,
         "splits": {},

@@ -70,7 +70,8 @@ def markdown(results: Mapping[str, Any]) -> str:
     parts = [
         "# Evaluation",
         f"Weights `{results['weights']['path']}`, SHA-256 "
-        f"`{results['weights']['sha256'][:16]}...`. Mean ± standard deviation over "
+        f"`{results['weights']['sha256'][:16]}...`, T = {results['num_iterations']} "
+        "refinements of the slots. Mean ± standard deviation over "
         f"inference passes (seeds {results['seeds']} of the random initial slots).",
     ]
     for split, result in results["splits"].items():
