@@ -94,8 +94,9 @@ def bare_rate() -> float:
     params = start.fresh(model, seeds.numbers, config.initial)
     state = seeds.create_state(distributed.to_host(params), optimizer)
     step = over_seeds.jit_step(loop.make_step(plan, model, optimizer), seeds)
+    size = config.data.scenes.size
     shapes = programs.batch_shapes(
-        (plan.batch_size,), plan.views["max_views"], (32, 32)
+        (plan.batch_size,), plan.views["max_views"], (size, size)
     )
     rng = np.random.default_rng(0)
     batch = {
