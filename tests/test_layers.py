@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from ocloc_jax.models import layers
 
@@ -59,3 +60,19 @@ def test_position_grid_runs_from_corner_to_corner():
     np.testing.assert_array_equal(grid[0, 0], [-1, -1])
     np.testing.assert_array_equal(grid[0, -1], [1, -1])  # x first
     np.testing.assert_array_equal(grid[-1, 0], [-1, 1])
+
+
+@pytest.mark.parametrize(
+    ("num_parts", "sizes"), [(1, []), (2, [3, 3]), (4, [2, 2, 1, 1]), (9, 6 * [1])]
+)
+def test_parts_of_a_batch_come_together_in_order(num_parts: int, sizes: list[int]):
+    seen = []
+
+    def net(x):
+        seen.append(x.shape)
+        return x.sum(axis=-1, keepdims=True)
+
+    x = jnp.arange(24.0).reshape(2, 3, 4)
+    found = layers.in_parts(net, x, num_parts, axes=1)
+    np.testing.assert_array_equal(found, x.sum(axis=-1, keepdims=True))
+    assert seen == ([(n, 4) for n in sizes] or [x.shape])

@@ -144,8 +144,12 @@ def test_scan_is_the_loop():
     assert_close(found.attr, expected.attr)
 
 
-def test_remat_changes_no_gradient():
-    models = small.model(), small.model(remat="all")
+# 100 parts are more than there are images.
+@pytest.mark.parametrize(
+    "options", [{"remat": "all"}, {"num_parts": 2}, {"num_parts": 100}], ids=str
+)
+def test_how_it_is_computed_changes_no_gradient(options: dict):
+    models = small.model(), small.model(**options)
     params, images, noise = small.params(models[0]), small.images(), small.noise()
 
     def total(params, model):

@@ -1,5 +1,6 @@
 """Generative networks: latents to the layers of which images are composed."""
 
+import functools
 from collections.abc import Callable
 
 import flax
@@ -100,12 +101,14 @@ class Decoder(nn.Module):
       shadows: Whether objects cast shadows (False is the paper's ablation).
       dtype: Of the computation; outputs are float32.
       remat: Recomputes the inside of the image networks in the backward pass.
+      num_parts: See `layers.in_parts`.
     """
 
     sizes: ModelSizes
     shadows: bool = True
     dtype: layers.Dtype = jnp.float32
     remat: bool = False
+    num_parts: int = 1
 
     def setup(self) -> None:
         sizes, dtype = self.sizes, self.dtype
@@ -118,8 +121,8 @@ class Decoder(nn.Module):
         view_bck = _join(latents.view, latents.bck[..., None, :])
         view_obj = _join(latents.view[..., None, :], latents.obj[..., None, :, :])
         order = self.order_net(view_obj).astype(jnp.float32)
-        maps = _planes(self.object_net(view_obj, height, width))
-        background = _planes(self.background_net(view_bck, height, width))
+        maps = self._image(self.object_net, view_obj, height, width)
+        background = self._image(self.background_net, view_bck, height, width)
         shadow = dict(shadow_logit=maps[-2], shadow_shape_logit=maps[-1] - SHAPE_SHIFT)
         return Layers(
             background=jnp.stack(background, axis=-1),
@@ -129,6 +132,12 @@ class Decoder(nn.Module):
             position=order[..., 1:],
             **(shadow if self.shadows else {}),
         )
+
+    def _image(
+        self, net: ImageNet, latent: Float[Array, "*b e"], height: int, width: int
+    ) -> list[Float[Array, "*b h w"]]:
+        run = functools.partial(net, height=height, width=width)
+        return _planes(layers.in_parts(run, latent, self.num_parts, axes=1))
 
 
 def _planes(maps: Float[Array, "*s c"]) -> list[Float[Array, "*s"]]:

@@ -96,12 +96,14 @@ class Encoder(nn.Module):
       num_iterations: T.
       remat: Recomputes features and refinements in the backward pass to save memory.
       dtype: Of the computation; softmax over slots and GRU stay in float32.
+      num_parts: See `layers.in_parts`.
     """
 
     sizes: ModelSizes
     num_iterations: int = 3
     remat: bool = False
     dtype: layers.Dtype = jnp.float32
+    num_parts: int = 1
 
     def setup(self) -> None:
         sizes, dtype = self.sizes, self.dtype
@@ -134,7 +136,7 @@ class Encoder(nn.Module):
         self, images: Float[Array, "*b m h w 3"]
     ) -> Float[Array, "*b m h2 w2 d"]:
         """Feature maps r_feat of every image."""
-        return self.feature_net(images)
+        return layers.in_parts(self.feature_net, images, self.num_parts, axes=3)
 
     def initial_slots(
         self, view: Float[Array, "*b m dv"], attr: Float[Array, "*b k da"]

@@ -45,6 +45,8 @@ class Ocloc(nn.Module):
         (image networks and composition), or "all". Gradients stay the same.
       dtype: Compute precision of the networks ("float32" or "bfloat16"); parameters,
         slot softmax, GRU, masks and losses are float32.
+      num_parts: Into how many parts the image networks' batches are cut, for the
+        threads of a CPU; see `layers.in_parts`. 1 is right for everything else.
     """
 
     sizes: ModelSizes = CLEVR
@@ -53,6 +55,7 @@ class Ocloc(nn.Module):
     num_iterations: int = 3
     remat: str = "none"
     dtype: layers.Dtype = jnp.float32
+    num_parts: int = 1
 
     def setup(self) -> None:
         if self.mode not in compose.MODES:
@@ -61,8 +64,12 @@ class Ocloc(nn.Module):
             raise ValueError(f"Unknown remat {self.remat!r}; use one of {REMAT}.")
         dtype = jnp.dtype(self.dtype)
         remat_encoder = self.remat in ("encoder", "all")
-        self.encoder = Encoder(self.sizes, self.num_iterations, remat_encoder, dtype)
-        self.decoder = Decoder(self.sizes, self.shadows, dtype, self.remat_decoder)
+        self.encoder = Encoder(
+            self.sizes, self.num_iterations, remat_encoder, dtype, self.num_parts
+        )
+        self.decoder = Decoder(
+            self.sizes, self.shadows, dtype, self.remat_decoder, self.num_parts
+        )
 
     @property
     def remat_decoder(self) -> bool:
