@@ -9,8 +9,9 @@ step after the other's, so that whatever else the machine does hits both alike. 
 busy machine compare processor time with `--threads=1`, which concerns PyTorch alone:
 its threads wait for each other in a loop, and that counts; XLA's sleep.) With
 `--devices=2` our side splits the scenes of a batch over two virtual devices, as
-`config.cpu_devices` does. Printed
-are ratios (ours to PyTorch's; below 1 is faster) with their quartiles, by the clock and
+`config.cpu_devices` does; with `--parts=2` the image networks take half of the images
+at a time, as `config.model.num_parts` says and inference does on a CPU. Printed are
+ratios (ours to PyTorch's; below 1 is faster) with their quartiles, by the clock and
 by processor time, operations per second against those of a matrix product, seconds to
 compile, and the peak of resident memory while stepping (that of compiling is apart).
 """
@@ -44,13 +45,14 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=12)
     parser.add_argument("--threads", type=int, default=2, help="of PyTorch")
     parser.add_argument("--devices", type=int, default=1, help="of JAX")
+    parser.add_argument("--parts", type=int, default=1, help="of JAX")
     parser.add_argument("--torch-python", default=sys.executable)
     parser.add_argument("--serve", help="(used by the benchmark itself)")
     args = parser.parse_args()
     if args.serve:
         serve(json.loads(args.serve))
         return
-    options = dict(threads=args.threads, devices=args.devices)
+    options = dict(threads=args.threads, devices=args.devices, parts=args.parts)
     for name in args.cases:
         if CASES[name][1] % args.devices:
             print(f"\n{name}: left out, its scenes cannot be split")
@@ -169,7 +171,7 @@ def serve(case: dict[str, Any]) -> None:
     from ocloc_jax.models.ocloc import Ocloc
 
     distributed.split_cpu(case["devices"])
-    model = Ocloc(sizes.from_dict(case["sizes"]))
+    model = Ocloc(sizes.from_dict(case["sizes"]), num_parts=case["parts"])
     steps = 100_000
     table = recipes.coefficients("blender", "single", steps)
     rate = dict(base=1e-4, num_steps=steps, decay=0.1, warmup_steps=0)

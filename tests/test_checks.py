@@ -4,11 +4,12 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
 
-from configs import common, demo
+from configs import circle, common, demo
 from ocloc_jax import checks, data
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -26,9 +27,12 @@ def test_published_configs_pass(dataset: str, variant: str):
     checks.check(common.published(dataset, variant), num_devices=8)
 
 
-@pytest.mark.parametrize("variant", demo.VARIANTS)
-def test_demo_passes(variant: str):
-    checks.check(demo.get_config(variant), num_devices=1)
+@pytest.mark.parametrize("module", [demo, circle])
+def test_our_own_configs_pass(module: types.ModuleType):
+    for variant in module.VARIANTS:
+        checks.check(module.get_config(variant), num_devices=1)
+    with pytest.raises(ValueError, match="Unknown variant 'tiny'; use one of"):
+        module.get_config("tiny")
 
 
 @pytest.mark.parametrize(

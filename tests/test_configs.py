@@ -90,5 +90,3 @@ def test_ablations_of_the_demo_train_as_long_and_differ_in_one_thing():
     assert list(plans["multi_only"]) == ["multi"]
     assert demo.get_config("paper").model.mode == "paper"
     assert set(plans["paper"]["multi"].coefficients) == {"temp_pres"}
-    with pytest.raises(ValueError, match="Unknown variant 'tiny'"):
-        demo.get_config("tiny")

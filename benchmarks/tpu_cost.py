@@ -1,0 +1,106 @@
+"""What the TPU compiler says of a training step, without a TPU.
+
+make libtpu
+python -m benchmarks.tpu_cost
+
+Compiles the step of the CLEVR networks (128x128, K = 7) for one v5e chip, once for each
+row of `VARIANTS`, and prints operations, bytes moved and peak memory by the compiler's
+own analysis, beside the least that matrix products and convolutions take by arithmetic
+(forward, gradients of inputs and of weights; no product with an inserted zero). There
+is one refinement iteration, T = 1: the compiler counts the inside of a loop only once.
+"""
+
+import argparse
+import contextlib
+from collections.abc import Iterator
+
+import jax
+import ml_collections
+from jax import Array
+
+from configs import common
+from ocloc_jax.models import convolutions
+from ocloc_jax.plan import flops, steps, targets
+
+# What the model is told, and whether transposed convolutions are left to XLA.
+VARIANTS = {
+    "naive transposed convolutions": (dict(), True),
+    "as it is": (dict(), False),
+    "as it is, remat=decoder": (dict(remat="decoder"), False),
+    "as it is, bfloat16": (dict(dtype="bfloat16"), False),
+    "bfloat16, remat=decoder": (dict(dtype="bfloat16", remat="decoder"), False),
+}
+
+
+def main() -> None:
+    """Compiles and prints, row by row."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--views", type=int, default=4)
+    parser.add_argument("--target", default="tpu:v5e")
+    parser.add_argument("--variants", nargs="*", default=list(VARIANTS))
+    args = parser.parse_args()
+    target = targets.find(args.target)
+    least = least_operations(make_config(args.batch), args.views, target)
+    print(f"{args.batch} x {args.views} views: at least {least / 1e9:.1f} GFLOP")
+    print("| | GFLOP | of the least | GB moved | peak, GB | compiled in |")
+    print("|---|---|---|---|---|---|", flush=True)
+    for name in args.variants:
+        options, naive = VARIANTS[name]
+        config = make_config(args.batch, **options)
+        with transposed_by_xla() if naive else contextlib.nullcontext():
+            program = steps.plan_stage(config, "multi", target, (args.views,))[-1]
+        print(_row(name, program, least), flush=True)
+
+
+def make_config(batch: int, **options: str) -> ml_collections.ConfigDict:
+    """CLEVR's second stage with a batch of this size."""
+    config = common.published("clevr")
+    config.model.update(num_iterations=1, **options)
+    config.stages.multi.batch_size = batch
+    return config
+
+
+def least_operations(
+    config: ml_collections.ConfigDict, views: int, target: targets.Target
+) -> int:
+    """Of the step as it is written, which computes nothing twice."""
+    config.stages.multi.views.update(min_views=views, max_views=views)
+    step, state = steps.abstract_step(config, "multi", target)
+    return flops.count(step, state, steps.batch_of(config, "multi", views))
+
+
+@contextlib.contextmanager
+def transposed_by_xla() -> Iterator[None]:
+    """Lets XLA differentiate a convolution of an image with zeros in between."""
+
+    def upsample_conv(x: Array, kernel: Array) -> Array:
+        return jax.lax.conv_general_dilated(
+            x,
+            kernel[::-1, ::-1],
+            (1, 1),
+            [(2, 2)] * 2,
+            lhs_dilation=(2, 2),
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        )
+
+    ours = convolutions.upsample_conv
+    convolutions.upsample_conv = upsample_conv
+    try:
+        yield
+    finally:
+        convolutions.upsample_conv = ours
+
+
+def _row(name: str, program: steps.Program, least: int) -> str:
+    counted = program.compiler_flops or float("nan")
+    moved = (program.bytes or float("nan")) / 1e9
+    peak = (program.memory or float("nan")) / 1e9
+    return (
+        f"| {name} | {counted / 1e9:.1f} | {counted / least:.2f} | {moved:.1f} | "
+        f"{peak:.2f} | {program.compile_seconds} s |"
+    )
+
+
+if __name__ == "__main__":
+    main()
