@@ -41,23 +41,24 @@ def main() -> None:
     parser.add_argument("--variants", nargs="*", default=list(VARIANTS))
     args = parser.parse_args()
     target = targets.find(args.target)
-    least = least_operations(make_config(args.batch), args.views, target)
+    least = least_operations(make_config(args.batch, args.views), args.views, target)
     print(f"{args.batch} x {args.views} views: at least {least / 1e9:.1f} GFLOP")
     print("| | GFLOP | of the least | GB moved | peak, GB | compiled in |")
     print("|---|---|---|---|---|---|", flush=True)
     for name in args.variants:
         options, naive = VARIANTS[name]
-        config = make_config(args.batch, **options)
+        config = make_config(args.batch, args.views, **options)
         with transposed_by_xla() if naive else contextlib.nullcontext():
-            program = steps.plan_stage(config, "multi", target, (args.views,))[-1]
+            (program,) = steps.plan_stage(config, "multi", target)
         print(_row(name, program, least), flush=True)
 
 
-def make_config(batch: int, **options: str) -> ml_collections.ConfigDict:
-    """CLEVR's second stage with a batch of this size."""
+def make_config(batch: int, views: int, **options: str) -> ml_collections.ConfigDict:
+    """CLEVR's second stage with batches of this size."""
     config = common.published("clevr")
     config.model.update(num_iterations=1, **options)
     config.stages.multi.batch_size = batch
+    config.stages.multi.views.update(min_views=views, max_views=views)
     return config
 
 
@@ -65,7 +66,6 @@ def least_operations(
     config: ml_collections.ConfigDict, views: int, target: targets.Target
 ) -> int:
     """Of the step as it is written, which computes nothing twice."""
-    config.stages.multi.views.update(min_views=views, max_views=views)
     step, state = steps.abstract_step(config, "multi", target)
     return flops.count(step, state, steps.batch_of(config, "multi", views))
 
