@@ -47,6 +47,13 @@ def conv(x, kernel, **options):
             (spec(4, 4),),
             2 * 4**3,
         ),
+        (
+            lambda x: jax.lax.platform_dependent(
+                x, cpu=lambda y: y @ y @ y, default=lambda y: y @ y
+            ),
+            (spec(4, 4),),
+            2 * 4**3,
+        ),
         (jax.jit(jnp.sin), (spec(4, 4),), 0),
     ],
 )

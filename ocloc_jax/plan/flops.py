@@ -34,8 +34,9 @@ def _equation(equation: core.JaxprEqn) -> int:
     if name == "conv_general_dilated":
         return _convolution(equation)
     inner = [_jaxpr(jaxpr) for jaxpr in _inside(params)]
-    if name == "cond":  # also where each platform has a form of its own
-        return max(inner)
+    if name == "cond":
+        # Forms for different platforms do the same, some with zeros put in.
+        return min(inner) if params.get("branches_platforms") else max(inner)
     return sum(inner) * _times(name, params)
 
 
