@@ -158,13 +158,14 @@ def _smallest_divisor(number: int, at_least: float) -> int:
 def upsample_conv(
     x: Float[Array, "b h w i"], kernel: Float[Array, "4 4 i o"]
 ) -> Float[Array, "b h2 w2 o"]:
-    """Transposed 4x4 convolution of stride 2 in its sub-pixel form.
+    """Transposed 4x4 convolution of stride 2.
 
-    Each of the four output parities is a 2x2 convolution of the input, so nothing is
-    multiplied by the zeros that stride 2 would insert.
+    On a CPU in its sub-pixel form: each of the four output parities is a 2x2
+    convolution of the input, so nothing is multiplied by the zeros that stride 2
+    would insert.
     """
     return jax.lax.platform_dependent(
-        x, kernel, cpu=_upsample_by_parity, default=_upsample_at_once
+        x, kernel, cpu=_upsample_by_parity, default=_upsample_dilated
     )
 
 
@@ -172,17 +173,19 @@ def upsample_conv(
 _TAPS = np.array([[3, 1], [2, 0]])
 
 
-def _upsample_at_once(x: Array, kernel: Array) -> Float[Array, "b h2 w2 o"]:
-    """One convolution for all parities, whose outputs are then picked and woven."""
-    _, height, width, _ = x.shape
-    out = kernel.shape[-1]
-    taps = kernel[_TAPS][:, :, _TAPS]  # [row parity, tap, column parity, tap, i, o]
-    taps = taps.transpose(1, 3, 4, 0, 2, 5).reshape(2, 2, x.shape[-1], 4 * out)
-    y = _conv(x, taps, 1, [(1, 1)] * 2).reshape(-1, height + 1, width + 1, 2, 2, out)
-    parity = [
-        [y[:, r : r + height, c : c + width, r, c] for c in (0, 1)] for r in (0, 1)
-    ]
-    return _weave(parity)
+def _upsample_dilated(x: Array, kernel: Array) -> Float[Array, "b h2 w2 o"]:
+    """As XLA's compilers for GPU and TPU know it: they leave the zeros out themselves.
+
+    By parity, the TPU's step moved a fifth more bytes and needed a third more memory.
+    """
+    return jax.lax.conv_general_dilated(
+        x,
+        kernel[::-1, ::-1],
+        (1, 1),
+        [(2, 2)] * 2,
+        lhs_dilation=(2, 2),
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+    )
 
 
 def _upsample_by_parity(x: Array, kernel: Array) -> Float[Array, "b h2 w2 o"]:
