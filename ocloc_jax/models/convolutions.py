@@ -176,7 +176,7 @@ _TAPS = np.array([[3, 1], [2, 0]])
 def _upsample_dilated(x: Array, kernel: Array) -> Float[Array, "b h2 w2 o"]:
     """As XLA's compilers for GPU and TPU know it: they leave the zeros out themselves.
 
-    With parities woven, a TPU's step moves a quarter more bytes and needs as much
+    With parities woven, a TPU's step moves three tenths more bytes and needs as much
     more memory.
     """
     return jax.lax.conv_general_dilated(
