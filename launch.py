@@ -8,6 +8,8 @@ import sys
 from absl import app, flags, logging
 from ml_collections import config_flags
 
+from ocloc_jax import huge_pages
+
 # Each mode is a module of ocloc_jax with a function `run(config, workdir)`, and those
 # that take trained weights with `run(config, workdir, weights=None)`.
 MODES = {
@@ -101,4 +103,5 @@ def _new_workdir() -> pathlib.Path:
 
 
 if __name__ == "__main__":
+    huge_pages.ask_for()
     app.run(main, flags_parser=_parse_flags)

@@ -4,16 +4,18 @@ pip install -e .[bench]
 python -m benchmarks.train_step
 
 Torch may live elsewhere: `--torch-python=/path/to/python` names an interpreter that has
-it. For each case both programs run in a process of their own, two threads each, one
-step after the other's, so that whatever else the machine does hits both alike. (On a
+it. For each case both programs run in a process of their own, two threads each, a few
+steps after the other's, so that whatever else the machine does hits both alike. (On a
 busy machine compare processor time with `--threads=1`, which concerns PyTorch alone:
 its threads wait for each other in a loop, and that counts; XLA's sleep.) With
 `--devices=2` our side splits the scenes of a batch over two virtual devices, as
-`config.cpu_devices` does; with `--parts=2` the image networks take half of the images
-at a time, as `config.model.num_parts` says and inference does on a CPU. Printed are
-ratios (ours to PyTorch's; below 1 is faster) with their quartiles, by the clock and
-by processor time, operations per second against those of a matrix product, seconds to
-compile, and the peak of resident memory while stepping (that of compiling is apart).
+`config.cpu_devices` does; with `--parts=2`, the default, the image networks take half
+of the images at a time, as `config.model.num_parts` says and inference does on a CPU.
+Our side has huge pages, as `launch.py` asks for them; PyTorch, which does not ask, gets
+them with `--torch-huge-pages`. Printed are ratios (ours to PyTorch's; below 1 is
+faster) with their quartiles, by the clock and by processor time, operations per second
+against those of a matrix product, seconds to compile, and the peak of resident memory
+while stepping (that of compiling is apart).
 """
 
 import argparse
@@ -27,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import turns
+from ocloc_jax import huge_pages
 
 CASES = {  # networks, batch, views, image size, slots
     "CLEVR 1x1": ("clevr", 1, 1, 128, 7),
@@ -37,6 +40,8 @@ CASES = {  # networks, batch, views, image size, slots
     "demo 4x4": ("demo", 4, 4, 32, 5),
 }
 
+_STEPS = 3  # of a turn, after one that is not counted
+
 
 def main() -> None:
     """Measures the chosen cases, or serves as our side of one."""
@@ -45,14 +50,20 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=12)
     parser.add_argument("--threads", type=int, default=2, help="of PyTorch")
     parser.add_argument("--devices", type=int, default=1, help="of JAX")
-    parser.add_argument("--parts", type=int, default=1, help="of JAX")
+    parser.add_argument("--parts", type=int, default=2, help="of JAX")
+    parser.add_argument("--torch-huge-pages", action="store_true")
     parser.add_argument("--torch-python", default=sys.executable)
     parser.add_argument("--serve", help="(used by the benchmark itself)")
     args = parser.parse_args()
     if args.serve:
         serve(json.loads(args.serve))
         return
-    options = dict(threads=args.threads, devices=args.devices, parts=args.parts)
+    options = dict(
+        threads=args.threads,
+        devices=args.devices,
+        parts=args.parts,
+        torch_huge_pages=args.torch_huge_pages,
+    )
     for name in args.cases:
         if CASES[name][1] % args.devices:
             print(f"\n{name}: left out, its scenes cannot be split")
@@ -61,12 +72,15 @@ def main() -> None:
 
 
 def compare(
-    name: str, num_turns: int, options: dict[str, int], torch_python: str
+    name: str, num_turns: int, options: dict[str, Any], torch_python: str
 ) -> None:
     """Prints what one case takes on either side."""
     case = json.dumps(describe(name) | options)
-    ours = turns.Side([sys.executable, "-m", "benchmarks.train_step", "--serve", case])
-    torch = turns.Side([torch_python, "-m", "benchmarks.torch_yardstick", case])
+    pages = {huge_pages.VARIABLE: huge_pages.REQUEST}
+    command = [sys.executable, "-m", "benchmarks.train_step", "--serve", case]
+    ours = turns.Side(command, **pages)
+    command = [torch_python, "-m", "benchmarks.torch_yardstick", case]
+    torch = turns.Side(command, **(pages if options["torch_huge_pages"] else {}))
     sides = {"jax": ours, "torch": torch}
     try:
         took = {
@@ -89,7 +103,9 @@ def _alternate(
     rows: dict[str, list[dict[str, float]]] = {key: [] for key in sides}
     for _ in range(num_turns):
         for key, side in sides.items():
-            rows[key].append(side.ask(what))
+            side.ask(what)  # finds its memory taken by the other side, so not counted
+            steps = [side.ask(what) for _ in range(_STEPS)]
+            rows[key].append({k: np.mean([x[k] for x in steps]) for k in steps[0]})
     return rows
 
 

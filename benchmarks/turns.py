@@ -5,6 +5,7 @@ its own.
 """
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -49,9 +50,13 @@ def peak_memory() -> int:
 class Side:
     """A process that serves; `facts` is what it says of itself."""
 
-    def __init__(self, command: list[str]):
+    def __init__(self, command: list[str], **environment: str):
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
         )
         self.facts = self._read(command)
 

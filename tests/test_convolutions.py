@@ -25,7 +25,10 @@ def in_groups(monkeypatch):
     [((3, 5), 4, 2), ((5, 3), 3, 1), ((20, 3), 3, 1), ((3, 20), 3, 1), ((4, 4), 5, 1)],
     ids=str,
 )
-def test_conv_and_gradients_are_those_of_jax(channels, size, stride, in_groups):
+@pytest.mark.parametrize("activate", [False, True])
+def test_conv_and_gradients_are_those_of_jax(
+    channels, size, stride, activate, in_groups
+):
     pad, (inputs, outputs) = (size - stride) // 2, channels
     x, kernel, weights = normal(
         0,
@@ -37,13 +40,15 @@ def test_conv_and_gradients_are_those_of_jax(channels, size, stride, in_groups):
     def reference(x, kernel):
         numbers = ("NHWC", "HWIO", "NHWC")
         padding = [(pad, pad)] * 2
+        x = jax.nn.silu(x) if activate else x
         return jax.lax.conv_general_dilated(
             x, kernel, (stride, stride), padding, dimension_numbers=numbers
         )
 
-    compare(
-        lambda x, k: convolutions.conv(x, k, stride, pad), reference, weights, x, kernel
-    )
+    def function(x, kernel):
+        return convolutions.conv(x, kernel, stride, pad, activate)
+
+    compare(function, reference, weights, x, kernel)
 
 
 def compare(function, reference, weights, *inputs):
@@ -86,10 +91,22 @@ def test_upsample_conv_is_the_transposed_convolution(size: tuple[int, int]):
     np.testing.assert_allclose(found, expected[:, 1:-1, 1:-1], atol=1e-4)
 
 
-def test_upsample_conv_has_the_gradient_of_the_transposed_convolution():
+@pytest.mark.parametrize("activate", [False, True])
+def test_upsample_conv_has_the_gradient_of_the_transposed_convolution(activate):
     x, kernel, weights = normal(3, (2, 4, 6, 3), (4, 4, 3, 5), (2, 8, 12, 5))
 
     def reference(x, kernel):
+        x = jax.nn.silu(x) if activate else x
         return jax.lax.conv_transpose(x, kernel[::-1, ::-1], (2, 2), [(2, 2), (2, 2)])
 
-    compare(convolutions.upsample_conv, reference, weights, x, kernel)
+    def function(x, kernel):
+        return convolutions.upsample_conv(x, kernel, activate)
+
+    compare(function, reference, weights, x, kernel)
+
+
+def test_nothing_but_the_input_is_kept_of_an_activation():
+    x, kernel = normal(4, (2, 6, 8, 3), (3, 3, 3, 3))
+    _, backward = jax.vjp(lambda x, k: convolutions.conv(x, k, 1, 1, True), x, kernel)
+    kept = sorted(leaf.size for leaf in jax.tree.leaves(backward))
+    assert kept == [kernel.size, x.size]

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from ocloc_jax.models import layers
 
@@ -13,6 +14,30 @@ def test_silu_and_its_gradient():
     np.testing.assert_allclose(layers.silu(x), jax.nn.silu(x), atol=1e-6)
     found = jax.vmap(jax.grad(layers.silu))(x)
     np.testing.assert_allclose(found, jax.vmap(jax.grad(jax.nn.silu))(x), atol=1e-6)
+
+
+def test_layer_norm_and_its_gradient_are_those_of_flax():
+    rng = np.random.default_rng(0)
+    x, weights = (jnp.asarray(rng.normal(3, 2, (2, 3, 5, 6))) for _ in range(2))
+    params = {k: jnp.asarray(rng.normal(size=6)) for k in ("scale", "bias")}
+    reference = nn.LayerNorm(epsilon=layers.EPSILON, use_fast_variance=False)
+
+    def total(module, params, x):
+        return (weights * module.apply({"params": params}, x)).sum()
+
+    found = jax.value_and_grad(total, (1, 2))(layers.layer_norm(), params, x)
+    expected = jax.value_and_grad(total, (1, 2))(reference, params, x)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-4)
+
+
+def test_layer_norm_in_bfloat16_has_statistics_in_float32():
+    x = jnp.asarray([[256.0, 257.0, 258.0, 259.0]])  # not all of them bfloat16 numbers
+    module = layers.layer_norm(dtype=jnp.bfloat16)
+    found = module.apply(module.init(jax.random.key(0), x), x)
+    assert found.dtype == jnp.bfloat16
+    expected = np.array([-1.5, -0.5, 0.5, 1.5]) / np.sqrt(1.25)
+    np.testing.assert_allclose(found[0].astype(jnp.float32), expected, rtol=1e-2)
 
 
 def test_attention_is_that_of_jax_also_for_large_logits():

@@ -4,6 +4,9 @@ XLA's CPU back end runs a convolution nearly as fast as matrix products where it
 the usual form: large images, a small kernel. The gradient for a kernel has not: there
 the "kernel" is as large as an image. `_correlate` brings it to the form that was
 measured to be the fastest (`docs/performance.md`); other platforms keep XLA's own.
+
+Most convolutions of the networks follow a SiLU. Taken together with it (`activate`),
+only what goes into the SiLU is kept for the gradient, not what comes out as well.
 """
 
 import functools
@@ -21,13 +24,17 @@ _CACHE = 2**20  # numbers that a core keeps at hand while it sums over positions
 _NARROW = 16  # channels of input and output that are too few for the fast code
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
 def conv(
-    x: Float[Array, "b h w i"], kernel: Float[Array, "s s i o"], stride: int, pad: int
+    x: Float[Array, "b h w i"],
+    kernel: Float[Array, "s s i o"],
+    stride: int,
+    pad: int,
+    activate: bool = False,
 ) -> Float[Array, "b h2 w2 o"]:
-    """A convolution padded alike on all sides."""
+    """A convolution padded alike on all sides, of x or of its SiLU."""
     return jax.lax.platform_dependent(
-        x,
+        jax.nn.silu(x) if activate else x,
         kernel,
         cpu=functools.partial(_cpu_conv, stride=stride, pad=pad),
         default=functools.partial(_conv, stride=stride, padding=[(pad, pad)] * 2),
@@ -71,30 +78,50 @@ def _conv(
 
 
 def _conv_forward(
-    x: Array, kernel: Array, stride: int, pad: int
+    x: Array, kernel: Array, stride: int, pad: int, activate: bool
 ) -> tuple[Array, tuple[Array, Array]]:
-    return conv(x, kernel, stride, pad), (x, kernel)
+    return conv(x, kernel, stride, pad, activate), (x, kernel)
 
 
 def _conv_backward(
-    stride: int, pad: int, inputs: tuple[Array, Array], dy: Array
+    stride: int, pad: int, activate: bool, inputs: tuple[Array, Array], dy: Array
 ) -> tuple[Array, Array]:
     x, kernel = inputs
+    active = jax.nn.silu(_after(x, dy)) if activate else x
     function = functools.partial(_conv, stride=stride, padding=[(pad, pad)] * 2)
     if stride == 1:
         dx = conv(dy, kernel[::-1, ::-1].swapaxes(2, 3), 1, len(kernel) - 1 - pad)
     else:
-        (dx,) = jax.vjp(lambda x: function(x, kernel), x)[1](dy)
+        (dx,) = jax.vjp(lambda x: function(x, kernel), active)[1](dy)
     d_kernel = jax.lax.platform_dependent(
-        x,
+        active,
         dy,
         cpu=lambda x, dy: _kernel_gradient(x, dy, stride, pad),
         default=lambda x, dy: jax.vjp(lambda k: function(x, k), kernel)[1](dy)[0],
     )
-    return dx, d_kernel
+    return _silu_backward(x, dx, activate), d_kernel
 
 
 conv.defvjp(_conv_forward, _conv_backward)
+
+
+def _silu_backward(x: Array, dy: Array, activate: bool) -> Array:
+    """The gradient of a SiLU before a convolution, if there is one."""
+    if not activate:
+        return dy
+    x = _after(x, dy)
+    gate = jax.nn.sigmoid(x)
+    return dy * gate * (1 + x * (1 - gate))
+
+
+def _after(x: Array, other: Array) -> Array:
+    """The same x, but not before `other` is there.
+
+    On a CPU barriers alone are no use: XLA drops them, then computes everything as
+    early as it can, and keeps it.
+    """
+    x, other = jax.lax.optimization_barrier((x, other))
+    return x + 0 * other[(0,) * other.ndim]
 
 
 def _kernel_gradient(
@@ -127,13 +154,9 @@ def _correlate(
 
     if num_groups == 1:
         return correlate(image, other).transpose(1, 2, 0, 3)
-    pairs = [x.reshape(num_groups, -1, *x.shape[1:]) for x in (image, other)]
-    nothing = jax.eval_shape(correlate, pairs[0][0], pairs[1][0])
-    total, _ = jax.lax.scan(
-        lambda total, pair: (total + correlate(*pair), None),
-        jnp.zeros(nothing.shape, nothing.dtype),
-        pairs,
-    )
+    # Not a loop: independent sums run side by side on the threads of a CPU.
+    pairs = zip(jnp.split(image, num_groups), jnp.split(other, num_groups), strict=True)
+    total = functools.reduce(jnp.add, [correlate(*pair) for pair in pairs])
     return total.transpose(1, 2, 0, 3)
 
 
@@ -154,16 +177,17 @@ def _smallest_divisor(number: int, at_least: float) -> int:
     return next(n for n in range(1, number + 1) if number % n == 0 and n >= at_least)
 
 
-@jax.custom_vjp
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def upsample_conv(
-    x: Float[Array, "b h w i"], kernel: Float[Array, "4 4 i o"]
+    x: Float[Array, "b h w i"], kernel: Float[Array, "4 4 i o"], activate: bool = False
 ) -> Float[Array, "b h2 w2 o"]:
-    """Transposed 4x4 convolution of stride 2.
+    """Transposed 4x4 convolution of stride 2, of x or of its SiLU.
 
     On a CPU in its sub-pixel form: each of the four output parities is a 2x2
     convolution of the input, so nothing is multiplied by the zeros that stride 2
     would insert.
     """
+    x = jax.nn.silu(x) if activate else x
     return jax.lax.platform_dependent(
         x, kernel, cpu=_upsample_by_parity, default=_upsample_dilated
     )
@@ -207,22 +231,26 @@ def _weave(parity: Sequence[Sequence[Array]]) -> Float[Array, "b h2 w2 o"]:
     return jnp.concatenate(rows, axis=2).reshape(batch, 2 * height, 2 * width, out)
 
 
-def _upsample_forward(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
-    return upsample_conv(x, kernel), (x, kernel)
+def _upsample_forward(
+    x: Array, kernel: Array, activate: bool
+) -> tuple[Array, tuple[Array, Array]]:
+    return upsample_conv(x, kernel, activate), (x, kernel)
 
 
 def _upsample_backward(
-    inputs: tuple[Array, Array], dy: Float[Array, "b h2 w2 o"]
+    activate: bool, inputs: tuple[Array, Array], dy: Float[Array, "b h2 w2 o"]
 ) -> tuple[Array, Array]:
     """A convolution of stride 2, and the gradient of one, without weaving."""
     x, kernel = inputs
+    active = jax.nn.silu(_after(x, dy)) if activate else x
     dx = _conv(dy, kernel.transpose(0, 1, 3, 2), 2, [(1, 1)] * 2)
     d_kernel = jax.lax.platform_dependent(
         dy,
-        x,
+        active,
         cpu=functools.partial(_correlate, step=2, pad=1),
         default=functools.partial(_correlate_at_once, step=2, pad=1),
     )
+    dx = _silu_backward(x, dx, activate)
     return dx, d_kernel.transpose(0, 1, 3, 2)
 
 

@@ -78,7 +78,7 @@ class ImageNet(nn.Module):
         return layers.transformer(*stack, name="transformer")(x, None)[0]
 
     def _upsample(self, x: Float[Array, "b h w d"]) -> Float[Array, "b h2 w2 c"]:
-        x = layers.silu(self._conv(self.sizes.channels[0], "conv_in")(x))
+        x = layers.conv(self.sizes.channels[0], 3, name="conv_in", dtype=self.dtype)(x)
         for i in range(len(self.sizes.channels)):
             x = self._part(ImageNet._double, x, i)
         return x
@@ -86,11 +86,8 @@ class ImageNet(nn.Module):
     def _double(self, x: Float[Array, "b h w d"], i: int) -> Float[Array, "b h2 w2 c"]:
         channels = (*self.sizes.channels, self.out_channels)
         up = layers.UpsampleConv(channels[i], self.dtype, name=f"up_{i}")
-        x = self._conv(channels[i + 1], f"conv_{i}")(layers.silu(up(x)))
-        return x if i + 2 == len(channels) else layers.silu(x)
-
-    def _conv(self, features: int, name: str) -> nn.Conv:
-        return layers.conv(features, 3, name=name, dtype=self.dtype)
+        options = dict(name=f"conv_{i}", activate=True, dtype=self.dtype)
+        return layers.conv(channels[i + 1], 3, **options)(up(x))
 
 
 class Decoder(nn.Module):

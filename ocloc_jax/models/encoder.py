@@ -1,5 +1,7 @@
 """Inference networks: images of a scene to the parameters of q (Algorithm 1)."""
 
+from typing import Any
+
 import flax
 import jax
 import jax.numpy as jnp
@@ -28,17 +30,18 @@ class FeatureNet(nn.Module):
 
     @nn.compact
     def __call__(self, images: Float[Array, "*b h w 3"]) -> Float[Array, "*b h2 w2 d"]:
-        x = layers.silu(self._conv(4, stride=2, name="conv_0")(images))
+        x = self._conv(4, stride=2, name="conv_0")(images)
         for i in range(1, self.num_convs):
-            x = layers.silu(self._conv(5, name=f"conv_{i}")(x))
+            x = self._conv(5, name=f"conv_{i}", activate=True)(x)
+        x = layers.silu(x)
         grid = layers.position_grid(*x.shape[-3:-1])
         position = nn.Dense(self.features, dtype=self.dtype, name="position")(grid)
         x = x + position.reshape((1,) * (x.ndim - 3) + position.shape)
         x = layers.layer_norm("norm", self.dtype)(x)
         return layers.Mlp((self.features,) * 2, dtype=self.dtype, name="mlp")(x)
 
-    def _conv(self, size: int, stride: int = 1, *, name: str) -> nn.Conv:
-        return layers.conv(self.features, size, stride, name=name, dtype=self.dtype)
+    def _conv(self, size: int, **options: Any) -> nn.Conv:
+        return layers.conv(self.features, size, dtype=self.dtype, **options)
 
 
 class SlotRefinement(nn.Module):
