@@ -17,7 +17,7 @@ from configs import common
 from ocloc_jax import recipes
 from ocloc_jax.models import sizes
 
-STEPS = dict(single=1500, multi=12_000)
+STEPS = dict(single=1500, multi=14_000)
 SINGLE_SEEDS = 2  # of which the best by validation objective goes on, as in the paper
 TRAIN_ITERATIONS = 3  # T while training; two more at inference make fewer double slots
 VARIANTS = ("demo", "smoke", "no_shadow", "multi_only", "paper")
@@ -169,7 +169,8 @@ def multi_schedule(steps: int) -> dict:
     """Goes on where the first stage ends, and holds nothing back.
 
     Masks become hard by half only: with hard masks alone, two slots that draw the same
-    object never separate. The published stage begins anew from soft masks; from so few
+    object never separate. The mixture counts little: the more of it, the smaller the
+    objects and the softer their edges. The published stage begins anew from soft masks; from so few
     steps of the first one, that loses the objects. It also holds back the gradients of
     the decoder by a factor that grows. Adam and Muon do not see a constant factor, only
     that it grows, which makes their steps larger than they should be: so fast, that
@@ -177,7 +178,7 @@ def multi_schedule(steps: int) -> dict:
     """
     return dict(
         ratio_stick_breaking=line(steps, (0.4, 0.3), (0.9, 0.6)),
-        ratio_mixture=line(steps, (0.4, 0.2), (0.9, 0.5)),
+        ratio_mixture=line(steps, (0, 0.1)),
         reg_sdw_ratio=line(steps, (0, 1e-2)),
         reg_bck=line(steps, (0, 0.05), (0.3, 0.0)),
         reg_pres=line(steps, (0, 1e-2)),  # four views outweigh it four times
