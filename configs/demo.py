@@ -194,7 +194,7 @@ def multi_only_schedule(steps: int) -> dict:
         temp_pres=line(steps, (0, 100.0), (0.035, 100.0), (0.09, 1.0), scale="log"),
         temp_shp=line(steps, (0, 4.0), (0.045, 3.0), (0.11, 1.0), scale="log"),
         ratio_stick_breaking=line(steps, (0.07, 0.01), (0.25, 0.3), (0.9, 0.6)),
-        ratio_mixture=line(steps, (0.07, 0.05), (0.25, 0.2), (0.9, 0.5)),
+        ratio_mixture=line(steps, (0.07, 0.05), (0.25, 0.1)),
         ratio_imp_sdw=line(steps, (0.09, 1.0), (0.25, 0.0)),
         reg_sdw_ratio=line(steps, (0.09, 0.0), (0.25, 1e-2)),
         reg_bck=line(steps, (0.09, 0.2), (0.25, 0.0)),
