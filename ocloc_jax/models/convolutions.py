@@ -17,6 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ocloc_jax.models.activation import after, silu, silu_gradient
+
 Padding = Sequence[tuple[int, int]]
 
 _CACHE = 2**20  # numbers that a core keeps at hand while it sums over positions
@@ -34,7 +36,7 @@ def conv(
 ) -> Float[Array, "b h2 w2 o"]:
     """A convolution padded alike on all sides, of x or of its SiLU."""
     return jax.lax.platform_dependent(
-        jax.nn.silu(x) if activate else x,
+        silu(x) if activate else x,
         kernel,
         cpu=functools.partial(_cpu_conv, stride=stride, pad=pad),
         default=functools.partial(_conv, stride=stride, padding=[(pad, pad)] * 2),
@@ -87,7 +89,7 @@ def _conv_backward(
     stride: int, pad: int, activate: bool, inputs: tuple[Array, Array], dy: Array
 ) -> tuple[Array, Array]:
     x, kernel = inputs
-    active = jax.nn.silu(_after(x, dy)) if activate else x
+    active = silu(after(x, dy)) if activate else x
     function = functools.partial(_conv, stride=stride, padding=[(pad, pad)] * 2)
     if stride == 1:
         dx = conv(dy, kernel[::-1, ::-1].swapaxes(2, 3), 1, len(kernel) - 1 - pad)
@@ -99,29 +101,10 @@ def _conv_backward(
         cpu=lambda x, dy: _kernel_gradient(x, dy, stride, pad),
         default=lambda x, dy: jax.vjp(lambda k: function(x, k), kernel)[1](dy)[0],
     )
-    return _silu_backward(x, dx, activate), d_kernel
+    return silu_gradient(x, dx) if activate else dx, d_kernel
 
 
 conv.defvjp(_conv_forward, _conv_backward)
-
-
-def _silu_backward(x: Array, dy: Array, activate: bool) -> Array:
-    """The gradient of a SiLU before a convolution, if there is one."""
-    if not activate:
-        return dy
-    x = _after(x, dy)
-    gate = jax.nn.sigmoid(x)
-    return dy * gate * (1 + x * (1 - gate))
-
-
-def _after(x: Array, other: Array) -> Array:
-    """The same x, but not before `other` is there.
-
-    On a CPU barriers alone are no use: XLA drops them, then computes everything as
-    early as it can, and keeps it.
-    """
-    x, other = jax.lax.optimization_barrier((x, other))
-    return x + 0 * other[(0,) * other.ndim]
 
 
 def _kernel_gradient(
@@ -187,7 +170,7 @@ def upsample_conv(
     convolution of the input, so nothing is multiplied by the zeros that stride 2
     would insert.
     """
-    x = jax.nn.silu(x) if activate else x
+    x = silu(x) if activate else x
     return jax.lax.platform_dependent(
         x, kernel, cpu=_upsample_by_parity, default=_upsample_dilated
     )
@@ -242,7 +225,7 @@ def _upsample_backward(
 ) -> tuple[Array, Array]:
     """A convolution of stride 2, and the gradient of one, without weaving."""
     x, kernel = inputs
-    active = jax.nn.silu(_after(x, dy)) if activate else x
+    active = silu(after(x, dy)) if activate else x
     dx = _conv(dy, kernel.transpose(0, 1, 3, 2), 2, [(1, 1)] * 2)
     d_kernel = jax.lax.platform_dependent(
         dy,
@@ -250,7 +233,7 @@ def _upsample_backward(
         cpu=functools.partial(_correlate, step=2, pad=1),
         default=functools.partial(_correlate_at_once, step=2, pad=1),
     )
-    dx = _silu_backward(x, dx, activate)
+    dx = silu_gradient(x, dx) if activate else dx
     return dx, d_kernel.transpose(0, 1, 3, 2)
 
 

@@ -11,6 +11,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from ocloc_jax.models import convolutions
+from ocloc_jax.models.activation import silu
 
 Dtype = Any
 EPSILON = 1e-5  # of every LayerNorm; flax's own default is 1e-6
@@ -88,22 +89,6 @@ def conv(
         ),
         **options,
     )
-
-
-@jax.custom_vjp
-def silu(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
-    """SiLU that keeps only its input for the gradient, not its sigmoid as well."""
-    return x * jax.nn.sigmoid(x)
-
-
-def _silu_backward(x: Array, dy: Array) -> tuple[Array]:
-    # Behind a barrier: XLA would find it in the forward pass and keep that one.
-    x, dy = jax.lax.optimization_barrier((x, dy))
-    gate = jax.nn.sigmoid(x)
-    return (dy * gate * (1 + x * (1 - gate)),)
-
-
-silu.defvjp(lambda x: (silu(x), x), _silu_backward)
 
 
 class Mlp(nn.Module):
