@@ -57,12 +57,12 @@ def main() -> None:
         draw(trained, by_iterations, by_views, args.figure)
 
 
-def read_scores(workdir: pathlib.Path) -> Scores:
-    """Pooled scores on Test 1 of a finished run."""
+def read_scores(workdir: pathlib.Path, split: str = "test") -> Scores:
+    """Pooled scores of a finished run, on Test 1 unless another split is named."""
     path = workdir / "eval" / "results.json"
     if not path.exists():
         raise SystemExit(f"{path} is missing; let the run finish, or `--mode=eval` it.")
-    return json.loads(path.read_text())["splits"]["test"]["mean"]["pooled"]
+    return json.loads(path.read_text())["splits"][split]["mean"]["pooled"]
 
 
 def scores_by_iterations(model: Ocloc, params: dict) -> dict[int, Scores]:
