@@ -22,6 +22,8 @@ import time
 
 import numpy as np
 
+from ocloc_jax import huge_pages
+
 STAGE = "multi"
 BARE_STEPS = 200
 
@@ -115,4 +117,5 @@ def bare_rate() -> float:
 
 
 if __name__ == "__main__":
+    huge_pages.ask_for()  # as training does
     main()

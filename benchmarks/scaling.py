@@ -20,7 +20,7 @@ import matplotlib
 import numpy as np
 
 from configs import demo
-from ocloc_jax import optimizers, train
+from ocloc_jax import huge_pages, optimizers, train
 from ocloc_jax.models import initial
 from ocloc_jax.models.ocloc import Ocloc
 
@@ -92,4 +92,5 @@ def draw(measured: dict[str, tuple[list[int], list[float]]], path: str) -> None:
 
 
 if __name__ == "__main__":
+    huge_pages.ask_for()  # as training does
     main()
