@@ -2,7 +2,6 @@
 
 python launch.py --config=configs/circle.py --workdir=runs/circle
 python launch.py --config=configs/circle.py:large --workdir=runs/circle64
-python launch.py --config=configs/circle.py:longer --workdir=runs/circle64_longer
 
 The demo's networks fit any size of images and any number of slots, so each run goes on
 from the weights of the one before (`weights/`). Training begins with views near one
@@ -16,17 +15,16 @@ import ml_collections
 
 from configs import common, demo
 
-VARIANTS = ("small", "large", "longer", "smoke")
-STEPS = dict(small=6000, large=5000, longer=8000, smoke=6)
+VARIANTS = ("small", "large", "smoke")
+STEPS = dict(small=6000, large=5000, smoke=6)
 
 
 def get_config(variant: str = "small") -> ml_collections.ConfigDict:
-    """One of the three runs.
+    """One of the two runs.
 
     Args:
       variant: `small` has the demo's scenes of 2 or 3 objects, `large` those of 64x64
-        with 3 to 6 objects, and `longer` goes on from there; `smoke` is `large`, over
-        in three minutes.
+        with 3 to 6 objects; `smoke` is the latter, over in three minutes.
     """
     if variant not in VARIANTS:
         raise ValueError(f"Unknown variant {variant!r}; use one of {VARIANTS}.")
@@ -35,13 +33,9 @@ def get_config(variant: str = "small") -> ml_collections.ConfigDict:
     if variant == "small":
         config.init_from = "weights/demo.safetensors"
         config.stages = dict(multi=_small(STEPS[variant]))
-    elif variant == "longer":
-        config.init_from = "weights/circle64.safetensors"
-        config.stages = dict(multi=_longer(STEPS[variant]))
     else:
         config.init_from = "weights/circle.safetensors"
         config.stages = dict(multi=_large(STEPS[variant]))
-    if variant != "small":
         _enlarge(config)
     if variant != "smoke":
         config.data.num_scenes.train = 4000
@@ -77,9 +71,14 @@ def _small(steps: int) -> dict:
 
 
 def _large(steps: int) -> dict:
-    """The demo's schedule with more of the mixture and without noise."""
-    schedule = _regularised(steps) | dict(
-        ratio_mixture=demo.line(steps, (0.4, 0.2), (0.9, 0.5))
+    """The demo's schedule with more of the mixture, and without noise.
+
+    Regularisers weigh half as much as there: they count four times as many pixels.
+    """
+    schedule = demo.multi_schedule(steps) | dict(
+        ratio_mixture=demo.line(steps, (0.4, 0.2), (0.9, 0.5)),
+        reg_sdw_ratio=demo.line(steps, (0, 5e-3)),
+        reg_pres=demo.line(steps, (0, 5e-3)),
     )
     del schedule["noise_scale"], schedule["noise_max"]
     return demo.stage(
@@ -87,24 +86,6 @@ def _large(steps: int) -> dict:
         views=_views((0, 0.8), (0.5 * steps, math.pi)),
         rate=dict(base=7e-4, num_steps=steps, decay=0.02),
         coefficients=schedule,
-    )
-
-
-def _longer(steps: int) -> dict:
-    """The demo's schedule, with views from anywhere at once."""
-    return demo.stage(
-        batch_size=2,
-        views=dict(stage="multi", min_views=4, max_views=4),
-        rate=dict(base=7e-4, num_steps=steps, decay=0.02),
-        coefficients=_regularised(steps),
-    )
-
-
-def _regularised(steps: int) -> dict:
-    """The demo's schedule for four times as many pixels, which regularisers count."""
-    return demo.multi_schedule(steps) | dict(
-        reg_sdw_ratio=demo.line(steps, (0, 5e-3)),
-        reg_pres=demo.line(steps, (0, 5e-3)),
     )
 
 
