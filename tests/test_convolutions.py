@@ -13,10 +13,10 @@ def normal(seed: int, *shapes: tuple[int, ...]) -> list[jax.Array]:
     return [jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in shapes]
 
 
-@pytest.fixture
-def in_groups(monkeypatch):
-    """As on one device, with a cache that holds no more than two small images."""
-    monkeypatch.setattr(jax, "device_count", lambda: 1)
+@pytest.fixture(params=[1, 32], ids=["in turns", "side by side"])
+def in_groups(request, monkeypatch):
+    """With a cache that holds no more than two small images."""
+    monkeypatch.setattr(convolutions, "_SIDE_BY_SIDE", request.param)
     monkeypatch.setattr(convolutions, "_CACHE", 2 * 6 * 8 * 20)
 
 

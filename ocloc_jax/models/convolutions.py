@@ -23,6 +23,10 @@ Padding = Sequence[tuple[int, int]]
 
 _CACHE = 2**20  # numbers that a core keeps at hand while it sums over positions
 
+# Groups of images that are summed over independently, on the threads of a CPU; more
+# take turns in a loop, or the program would become too long to compile.
+_SIDE_BY_SIDE = 32
+
 _NARROW = 16  # channels of input and output that are too few for the fast code
 
 
@@ -137,9 +141,16 @@ def _correlate(
 
     if num_groups == 1:
         return correlate(image, other).transpose(1, 2, 0, 3)
-    # Not a loop: independent sums run side by side on the threads of a CPU.
-    pairs = zip(jnp.split(image, num_groups), jnp.split(other, num_groups), strict=True)
-    total = functools.reduce(jnp.add, [correlate(*pair) for pair in pairs])
+    groups = [x.reshape(num_groups, -1, *x.shape[1:]) for x in (image, other)]
+    if num_groups <= _SIDE_BY_SIDE:
+        parts = [correlate(*(x[i] for x in groups)) for i in range(num_groups)]
+        return functools.reduce(jnp.add, parts).transpose(1, 2, 0, 3)
+    nothing = jax.eval_shape(correlate, groups[0][0], groups[1][0])
+    total, _ = jax.lax.scan(
+        lambda total, pair: (total + correlate(*pair), None),
+        jnp.zeros(nothing.shape, nothing.dtype),
+        groups,
+    )
     return total.transpose(1, 2, 0, 3)
 
 
