@@ -67,6 +67,7 @@ def draw(runs: list[pathlib.Path], path: str) -> None:
     for axis, title in zip(axes, DRAWN.values(), strict=True):
         axis.set(title=title, xlabel="step", ylim=(0, 1))
         axis.grid(color="#e5e5e5")
+        axis.locator_params(axis="x", nbins=4)
         axis.axvline(_last_step(runs[0] / STAGES[0]), color="#888888", ls=":", lw=1)
     figure.savefig(path, dpi=100)
 
