@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ocloc_jax.models import convolutions
+from ocloc_jax.models import convolutions, upsampling
 
 
 def normal(seed: int, *shapes: tuple[int, ...]) -> list[jax.Array]:
@@ -75,8 +75,8 @@ def test_conv_of_an_odd_width_is_not_paired():
 
 def test_both_forms_of_upsampling_agree():
     x, kernel = normal(2, (2, 3, 5, 3), (4, 4, 3, 2))
-    by_parity = convolutions._upsample_by_parity(x, kernel)
-    dilated = convolutions._upsample_dilated(x, kernel)
+    by_parity = upsampling._upsample_by_parity(x, kernel)
+    dilated = upsampling._upsample_dilated(x, kernel)
     np.testing.assert_allclose(by_parity, dilated, atol=1e-5)
 
 
@@ -87,7 +87,7 @@ def test_upsample_conv_is_the_transposed_convolution(size: tuple[int, int]):
     for row, column, i, j in np.ndindex(*size, 4, 4):  # scatter, then crop the padding
         product = np.asarray(x)[:, row, column] @ np.asarray(kernel)[i, j]
         expected[:, 2 * row + i, 2 * column + j] += product
-    found = convolutions.upsample_conv(x, kernel)
+    found = upsampling.upsample_conv(x, kernel)
     np.testing.assert_allclose(found, expected[:, 1:-1, 1:-1], atol=1e-4)
 
 
@@ -100,7 +100,7 @@ def test_upsample_conv_has_the_gradient_of_the_transposed_convolution(activate):
         return jax.lax.conv_transpose(x, kernel[::-1, ::-1], (2, 2), [(2, 2), (2, 2)])
 
     def function(x, kernel):
-        return convolutions.upsample_conv(x, kernel, activate)
+        return upsampling.upsample_conv(x, kernel, activate)
 
     compare(function, reference, weights, x, kernel)
 
@@ -110,3 +110,22 @@ def test_nothing_but_the_input_is_kept_of_an_activation():
     _, backward = jax.vjp(lambda x, k: convolutions.conv(x, k, 1, 1, True), x, kernel)
     kept = sorted(leaf.size for leaf in jax.tree.leaves(backward))
     assert kept == [kernel.size, x.size]
+
+
+def test_double_is_the_same_with_and_without_a_gradient():
+    inputs = normal(5, (2, 4, 6, 3), (4, 4, 3, 5), (5,), (3, 3, 5, 2), (2,))
+
+    def reference(x, up, up_bias, kernel, bias):
+        y = jax.nn.silu(
+            upsampling.upsample_conv(jax.nn.silu(x), up) + up_bias[None, None, None]
+        )
+        return convolutions.conv(y, kernel, 1, 1) + bias[None, None, None]
+
+    without = upsampling.double(*inputs)
+    found, backward = jax.vjp(upsampling.double, *inputs)
+    expected, reference_backward = jax.vjp(reference, *inputs)
+    np.testing.assert_allclose(without, expected, atol=1e-4)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    pairs = zip(backward(found), reference_backward(found), strict=True)
+    for a, b in pairs:
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-2)

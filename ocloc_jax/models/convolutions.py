@@ -2,7 +2,7 @@
 
 XLA's CPU back end runs a convolution nearly as fast as matrix products where it has
 the usual form: large images, a small kernel. The gradient for a kernel has not: there
-the "kernel" is as large as an image. `_correlate` brings it to the form that was
+the "kernel" is as large as an image. `correlate` brings it to the form that was
 measured to be the fastest (`docs/performance.md`); other platforms keep XLA's own.
 
 Most convolutions of the networks follow a SiLU. Taken together with it (`activate`),
@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
+from ocloc_jax.models import winograd
 from ocloc_jax.models.activation import after, silu, silu_gradient
 
 Padding = Sequence[tuple[int, int]]
@@ -43,30 +43,33 @@ def conv(
         silu(x) if activate else x,
         kernel,
         cpu=functools.partial(_cpu_conv, stride=stride, pad=pad),
-        default=functools.partial(_conv, stride=stride, padding=[(pad, pad)] * 2),
+        default=functools.partial(convolve, stride=stride, padding=[(pad, pad)] * 2),
     )
 
 
 def _cpu_conv(
     x: Float[Array, "b h w i"], kernel: Float[Array, "s s i o"], stride: int, pad: int
 ) -> Float[Array, "b h2 w2 o"]:
-    """Takes pairs of columns as one of twice the channels where these are few.
+    """With fewer products where channels are many, and more of them where they are few.
 
-    Half of the products are then with zeros, but there is fast code for this shape.
+    Pairs of columns are then taken as one of twice the channels: half of the products
+    are with zeros, but there is fast code for this shape.
     """
+    if stride == 1 and winograd.suits(x, kernel.shape):
+        return winograd.conv(x, kernel, _conv_rows)
     *_, width, channels = x.shape
     narrow = max(kernel.shape[2:]) <= _NARROW
     if kernel.shape[0] != 3 or stride != 1 or width % 2 or not narrow:
-        return _conv(x, kernel, stride, [(pad, pad)] * 2)
+        return convolve(x, kernel, stride, [(pad, pad)] * 2)
     paired = [
         jnp.pad(kernel, ((0, 0), (1 + c, 2 - c), (0, 0), (0, 0))) for c in (0, 1)
     ]  # taps over six columns, that is three pairs
     paired = jnp.stack(paired, axis=3).reshape(3, 3, 2 * channels, -1)
-    y = _conv(x.reshape(*x.shape[:2], width // 2, -1), paired, 1, [(1, 1)] * 2)
+    y = convolve(x.reshape(*x.shape[:2], width // 2, -1), paired, 1, [(1, 1)] * 2)
     return y.reshape(*x.shape[:3], -1)
 
 
-def _conv(
+def convolve(
     x: Float[Array, "b h w i"],
     kernel: Float[Array, "s t i o"],
     stride: int,
@@ -83,6 +86,12 @@ def _conv(
     )
 
 
+def _conv_rows(
+    x: Float[Array, "b h w i"], kernel: Float[Array, "1 s i o"], pad: int
+) -> Float[Array, "b h w o"]:
+    return convolve(x, kernel, 1, [(0, 0), (pad, pad)])
+
+
 def _conv_forward(
     x: Array, kernel: Array, stride: int, pad: int, activate: bool
 ) -> tuple[Array, tuple[Array, Array]]:
@@ -94,7 +103,7 @@ def _conv_backward(
 ) -> tuple[Array, Array]:
     x, kernel = inputs
     active = silu(after(x, dy)) if activate else x
-    function = functools.partial(_conv, stride=stride, padding=[(pad, pad)] * 2)
+    function = functools.partial(convolve, stride=stride, padding=[(pad, pad)] * 2)
     if stride == 1:
         dx = conv(dy, kernel[::-1, ::-1].swapaxes(2, 3), 1, len(kernel) - 1 - pad)
     else:
@@ -114,18 +123,33 @@ conv.defvjp(_conv_forward, _conv_backward)
 def _kernel_gradient(
     x: Float[Array, "b h w i"], dy: Float[Array, "b h2 w2 o"], stride: int, pad: int
 ) -> Float[Array, "s s i o"]:
+    size = stride + 2 * pad
+    if stride == 1 and winograd.suits(x, (size, size, x.shape[-1], dy.shape[-1])):
+        return winograd.kernel_gradient(x, dy, size, _correlate_rows)
+    return _correlate_smaller(x, dy, stride, [(pad, pad)] * 2)
+
+
+def _correlate_rows(
+    x: Float[Array, "b h w i"], dy: Float[Array, "b h w o"], pad: int
+) -> Float[Array, "1 s i o"]:
+    return _correlate_smaller(x, dy, 1, [(0, 0), (pad, pad)])
+
+
+def _correlate_smaller(
+    x: Array, dy: Array, stride: int, padding: Padding
+) -> Float[Array, "s t i o"]:
     if stride == 1 and dy.shape[-1] < x.shape[-1]:
         # The same sum seen from the output; its taps come in the opposite order.
-        return _correlate(dy, x, 1, pad)[::-1, ::-1].transpose(0, 1, 3, 2)
-    return _correlate(x, dy, stride, pad)
+        return correlate(dy, x, 1, padding)[::-1, ::-1].transpose(0, 1, 3, 2)
+    return correlate(x, dy, stride, padding)
 
 
-def _correlate(
+def correlate(
     image: Float[Array, "b h w i"],
     other: Float[Array, "b h2 w2 o"],
     step: int,
-    pad: int,
-) -> Float[Array, "s s i o"]:
+    padding: Padding,
+) -> Float[Array, "s t i o"]:
     """Correlates the channels of two stacks of images, the first moved over the second.
 
     Faster if the first has fewer channels, and if so few images are summed over at a
@@ -134,118 +158,25 @@ def _correlate(
     at_once = _CACHE // max(image[0].size, other[0].size)
     num_groups = _smallest_divisor(len(other), at_least=len(other) / max(1, at_once))
 
-    def correlate(image: Array, other: Array) -> Float[Array, "i s s o"]:
+    def correlate_group(image: Array, other: Array) -> Float[Array, "i s t o"]:
         # Written out: in a loop XLA does not find fast code for unusual dimensions.
         image, other = image.transpose(3, 1, 2, 0), other.transpose(1, 2, 0, 3)
-        return _conv(image, other, 1, [(pad, pad)] * 2, step)
+        return convolve(image, other, 1, padding, step)
 
     if num_groups == 1:
-        return correlate(image, other).transpose(1, 2, 0, 3)
+        return correlate_group(image, other).transpose(1, 2, 0, 3)
     groups = [x.reshape(num_groups, -1, *x.shape[1:]) for x in (image, other)]
     if num_groups <= _SIDE_BY_SIDE:
-        parts = [correlate(*(x[i] for x in groups)) for i in range(num_groups)]
+        parts = [correlate_group(*(x[i] for x in groups)) for i in range(num_groups)]
         return functools.reduce(jnp.add, parts).transpose(1, 2, 0, 3)
-    nothing = jax.eval_shape(correlate, groups[0][0], groups[1][0])
+    nothing = jax.eval_shape(correlate_group, groups[0][0], groups[1][0])
     total, _ = jax.lax.scan(
-        lambda total, pair: (total + correlate(*pair), None),
+        lambda total, pair: (total + correlate_group(*pair), None),
         jnp.zeros(nothing.shape, nothing.dtype),
         groups,
     )
     return total.transpose(1, 2, 0, 3)
 
 
-def _correlate_at_once(
-    image: Array, other: Array, step: int, pad: int
-) -> Float[Array, "s s i o"]:
-    return jax.lax.conv_general_dilated(
-        image,
-        other,
-        (1, 1),
-        [(pad, pad)] * 2,
-        rhs_dilation=(step, step),
-        dimension_numbers=("CHWN", "IHWO", "HWNC"),
-    )
-
-
 def _smallest_divisor(number: int, at_least: float) -> int:
     return next(n for n in range(1, number + 1) if number % n == 0 and n >= at_least)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def upsample_conv(
-    x: Float[Array, "b h w i"], kernel: Float[Array, "4 4 i o"], activate: bool = False
-) -> Float[Array, "b h2 w2 o"]:
-    """Transposed 4x4 convolution of stride 2, of x or of its SiLU.
-
-    On a CPU in its sub-pixel form: each of the four output parities is a 2x2
-    convolution of the input, so nothing is multiplied by the zeros that stride 2
-    would insert.
-    """
-    x = silu(x) if activate else x
-    return jax.lax.platform_dependent(
-        x, kernel, cpu=_upsample_by_parity, default=_upsample_dilated
-    )
-
-
-# Which taps of a 4x4 kernel meet the two inputs seen by an even and an odd output.
-_TAPS = np.array([[3, 1], [2, 0]])
-
-
-def _upsample_dilated(x: Array, kernel: Array) -> Float[Array, "b h2 w2 o"]:
-    """As XLA's compilers for GPU and TPU know it: they leave the zeros out themselves.
-
-    With parities woven, a TPU's step moves three tenths more bytes and needs as much
-    more memory.
-    """
-    return jax.lax.conv_general_dilated(
-        x,
-        kernel[::-1, ::-1],
-        (1, 1),
-        [(2, 2)] * 2,
-        lhs_dilation=(2, 2),
-        dimension_numbers=("NHWC", "HWIO", "NHWC"),
-    )
-
-
-def _upsample_by_parity(x: Array, kernel: Array) -> Float[Array, "b h2 w2 o"]:
-    """One convolution for each parity, which spares the copies of picking."""
-
-    def parity(r: int, c: int) -> Float[Array, "b h w o"]:
-        taps = kernel[_TAPS[r]][:, _TAPS[c]]
-        return _conv(x, taps, 1, [(1 - r, r), (1 - c, c)])
-
-    return _weave([[parity(r, c) for c in (0, 1)] for r in (0, 1)])
-
-
-def _weave(parity: Sequence[Sequence[Array]]) -> Float[Array, "b h2 w2 o"]:
-    """Weaves images of even and odd rows and columns into one."""
-    batch, height, width, out = parity[0][0].shape
-    rows = [jnp.concatenate(columns, axis=-1) for columns in parity]
-    rows = [row.reshape(batch, height, 1, 2 * width * out) for row in rows]
-    return jnp.concatenate(rows, axis=2).reshape(batch, 2 * height, 2 * width, out)
-
-
-def _upsample_forward(
-    x: Array, kernel: Array, activate: bool
-) -> tuple[Array, tuple[Array, Array]]:
-    return upsample_conv(x, kernel, activate), (x, kernel)
-
-
-def _upsample_backward(
-    activate: bool, inputs: tuple[Array, Array], dy: Float[Array, "b h2 w2 o"]
-) -> tuple[Array, Array]:
-    """A convolution of stride 2, and the gradient of one, without weaving."""
-    x, kernel = inputs
-    active = silu(after(x, dy)) if activate else x
-    dx = _conv(dy, kernel.transpose(0, 1, 3, 2), 2, [(1, 1)] * 2)
-    d_kernel = jax.lax.platform_dependent(
-        dy,
-        active,
-        cpu=functools.partial(_correlate, step=2, pad=1),
-        default=functools.partial(_correlate_at_once, step=2, pad=1),
-    )
-    dx = silu_gradient(x, dx) if activate else dx
-    return dx, d_kernel.transpose(0, 1, 3, 2)
-
-
-upsample_conv.defvjp(_upsample_forward, _upsample_backward)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
-from ocloc_jax.models import layers
+from ocloc_jax.models import layers, upsampling
 from ocloc_jax.models.latents import Latents
 from ocloc_jax.models.sizes import ImageNetSizes, ModelSizes
 
@@ -85,9 +85,10 @@ class ImageNet(nn.Module):
 
     def _double(self, x: Float[Array, "b h w d"], i: int) -> Float[Array, "b h2 w2 c"]:
         channels = (*self.sizes.channels, self.out_channels)
-        up = layers.UpsampleConv(channels[i], self.dtype, name=f"up_{i}")
-        options = dict(name=f"conv_{i}", activate=True, dtype=self.dtype)
-        return layers.conv(channels[i + 1], 3, **options)(up(x))
+        up = layers.Filters(4, (channels[i], channels[i]), name=f"up_{i}")
+        conv = layers.Filters(3, channels[i : i + 2], name=f"conv_{i}")
+        arrays = nn.dtypes.promote_dtype(x, *up(), *conv(), dtype=self.dtype)
+        return upsampling.double(*arrays)
 
 
 class Decoder(nn.Module):

@@ -113,19 +113,17 @@ def position_grid(height: int, width: int) -> Float[np.ndarray, "h w 2"]:
     return np.stack(np.meshgrid(x, y), axis=-1).astype(np.float32)
 
 
-class UpsampleConv(nn.Module):
-    """SiLU, then a transposed 4x4 convolution of stride 2: doubles the resolution."""
+class Filters(nn.Module):
+    """Kernel and bias of a convolution, for functions that take several at once."""
 
-    features: int
-    dtype: Dtype = jnp.float32
+    size: int
+    features: tuple[int, int]
 
     @nn.compact
-    def __call__(self, x: Float[Array, "b h w i"]) -> Float[Array, "b h2 w2 o"]:
-        shape = (4, 4, x.shape[-1], self.features)
+    def __call__(self) -> tuple[Float[Array, "s s i o"], Float[Array, " o"]]:
+        shape = (self.size, self.size, *self.features)
         kernel = self.param("kernel", nn.initializers.lecun_normal(), shape)
-        bias = self.param("bias", nn.initializers.zeros, (self.features,))
-        x, kernel, bias = nn.dtypes.promote_dtype(x, kernel, bias, dtype=self.dtype)
-        return convolutions.upsample_conv(x, kernel, True) + bias[None, None, None]
+        return kernel, self.param("bias", nn.initializers.zeros, shape[-1:])
 
 
 class Gru(nn.Module):
