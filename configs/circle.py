@@ -16,7 +16,7 @@ import ml_collections
 from configs import common, demo
 
 VARIANTS = ("small", "large", "smoke")
-STEPS = dict(small=6000, large=5000, smoke=6)
+STEPS = dict(small=12_000, large=30_000, smoke=6)
 
 
 def get_config(variant: str = "small") -> ml_collections.ConfigDict:
@@ -38,7 +38,7 @@ def get_config(variant: str = "small") -> ml_collections.ConfigDict:
         config.stages = dict(multi=_large(STEPS[variant]))
         _enlarge(config)
     if variant != "smoke":
-        config.data.num_scenes.train = 4000
+        config.data.num_scenes.train = 8000
     return config
 
 
@@ -57,33 +57,21 @@ def _enlarge(config: ml_collections.ConfigDict) -> None:
 def _small(steps: int) -> dict:
     return demo.stage(
         batch_size=4,
-        views=_views((300, demo.ARC), (0.75 * steps, 3.2)),
-        rate=dict(base=7e-4, num_steps=steps, decay=0.02),
-        coefficients=dict(
-            ratio_stick_breaking=demo.line(steps, (0, 0.5)),
-            ratio_mixture=demo.line(steps, (0, 0.4)),
-            reg_sdw_ratio=demo.line(steps, (0, 1e-2)),
-            reg_bck=demo.line(steps, (0, 0.05), (0.3, 0.0)),
-            reg_pres=demo.line(steps, (0, 1e-2)),
-            sched_kld=demo.line(steps, (0, 1.5)),
-        ),
+        views=_views((0.02 * steps, demo.ARC), (0.6 * steps, math.pi)),
+        rate=dict(base=1e-3, num_steps=steps, decay=0.02),
+        coefficients=demo.multi_schedule(steps),
     )
 
 
 def _large(steps: int) -> dict:
-    """The demo's schedule with more of the mixture, and without noise.
-
-    Regularisers weigh half as much as there: they count four times as many pixels.
-    """
+    """The demo's schedule; regularisers count four times as many pixels as there."""
     schedule = demo.multi_schedule(steps) | dict(
-        ratio_mixture=demo.line(steps, (0.4, 0.2), (0.9, 0.5)),
         reg_sdw_ratio=demo.line(steps, (0, 5e-3)),
-        reg_pres=demo.line(steps, (0, 5e-3)),
+        reg_pres=demo.line(steps, (0, 2.5e-3)),
     )
-    del schedule["noise_scale"], schedule["noise_max"]
     return demo.stage(
         batch_size=2,
-        views=_views((0, 0.8), (0.5 * steps, math.pi)),
+        views=_views((0, 0.8), (0.3 * steps, math.pi)),
         rate=dict(base=7e-4, num_steps=steps, decay=0.02),
         coefficients=schedule,
     )
