@@ -8,8 +8,9 @@ from ocloc_jax.scenes import shading, shapes
 from ocloc_jax.scenes.shading import Surface, World
 from ocloc_jax.scenes.vector import Vector, choose
 
-# Rays of one step of the mirror bounce: few enough to waste little on the last step.
-_BLOCK = 4096
+# Rays of one step of the mirror bounce, at most, and into how many steps a picture all
+# of metal is split: few enough to waste little on the last step.
+_BLOCK, _STEPS = 4096, 8
 
 
 def trace(
@@ -69,7 +70,7 @@ def mirror(world: World, surface: Surface, rays: Vector) -> Vector:
     outward = rays.reflected(surface.normal)
     starts = [values.reshape(-1) for values in (*surface.point, *outward)]
     owners, total = surface.owner.reshape(-1), gather.shape[0]
-    block = min(_BLOCK, total)
+    block = min(_BLOCK, -(-total // _STEPS))
 
     def step(carry):
         first, colours = carry
