@@ -56,6 +56,13 @@ def test_attention_is_that_of_jax_also_for_large_logits():
         np.testing.assert_allclose(a, b, atol=1e-4)
 
 
+def test_attention_keeps_no_weights_for_its_gradient():
+    inputs = 3 * [jnp.ones((2, 7, 3, 4))]
+    _, backward = jax.vjp(layers.attention, *inputs)
+    kept = {leaf.size for leaf in jax.tree.leaves(backward)}
+    assert kept and max(kept) == inputs[0].size
+
+
 def test_gru_is_the_textbook_formula():
     rng = np.random.default_rng(0)
     state, inputs = rng.normal(size=(4, 3)), rng.normal(size=(4, 5))

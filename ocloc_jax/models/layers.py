@@ -11,7 +11,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from ocloc_jax.models import convolutions
-from ocloc_jax.models.activation import silu
+from ocloc_jax.models.activation import after, silu
 
 Dtype = Any
 EPSILON = 1e-5  # of every LayerNorm; flax's own default is 1e-6
@@ -159,24 +159,31 @@ def attention(
     Heads come before positions in every product: in any other order XLA's CPU back
     end was 12 times slower. Weights stay without their normalisation, which is applied
     to the small results, and the one sum in the gradient of a softmax is taken over
-    channels instead of positions.
+    channels instead of positions. Weights are computed again for the gradient: kept,
+    they were a fifth of a step's memory.
     """
     return _attention_forward(query, key, value)[0]
 
 
 def _attention_forward(query: Array, key: Array, value: Array) -> tuple[Array, tuple]:
     query, key, value = map(_swap_heads, (query * query.shape[-1] ** -0.5, key, value))
-    logits = jnp.einsum("bknd,bkmd->bknm", query, key).astype(jnp.float32)
-    weights = jnp.exp(logits - logits.max(axis=-1, keepdims=True))
+    weights = _attention_weights(query, key)
     scale = (1 / weights.sum(axis=-1, keepdims=True)).astype(value.dtype)
     # Kept apart, products are the CPU's fast ones; fused with the sum they were not.
     weights = jax.lax.optimization_barrier(weights.astype(value.dtype))
     out = jnp.einsum("bknm,bkmd->bknd", weights, value) * scale
-    return out.transpose(0, 2, 1, 3), (query, key, value, weights, scale, out)
+    return out.transpose(0, 2, 1, 3), (query, key, value, scale, out)
+
+
+def _attention_weights(query: Array, key: Array) -> Float[Array, "b k n m"]:
+    logits = jnp.einsum("bknd,bkmd->bknm", query, key).astype(jnp.float32)
+    return jnp.exp(logits - logits.max(axis=-1, keepdims=True))
 
 
 def _attention_backward(kept: tuple, dy: Array) -> tuple[Array, Array, Array]:
-    query, key, value, weights, scale, out = kept
+    query, key, value, scale, out = kept
+    weights = _attention_weights(after(query, dy), key).astype(value.dtype)
+    weights = jax.lax.optimization_barrier(weights)
     dy = _swap_heads(dy) * scale
     d_weights = jnp.einsum("bknd,bkmd->bknm", dy, value)
     d_logits = weights * (d_weights - (dy * out).sum(axis=-1, keepdims=True))
