@@ -293,12 +293,14 @@ def main() -> None:
     def forward() -> None:
         model(images, case["slots"])
 
+    resident = turns.resident_memory()
     matrix = torch.rand(2048, 2048)
     with FlopCounterMode(display=False) as counter:
         train()
     facts = {
         "parameters": sum(p.numel() for p in model.parameters()),
         "flops": counter.get_total_flops(),
+        "resident": resident,
     }
     turns.serve(
         {"train": train, "forward": forward, "matmul": lambda: matrix @ matrix}, facts

@@ -14,8 +14,9 @@ of the images at a time, as `config.model.num_parts` says and inference does on 
 Our side has huge pages, as `launch.py` asks for them; PyTorch, which does not ask, gets
 them with `--torch-huge-pages`. Printed are ratios (ours to PyTorch's; below 1 is
 faster) with their quartiles, by the clock and by processor time, operations per second
-against those of a matrix product, seconds to compile, and the peak of resident memory
-while stepping (that of compiling is apart).
+against those of a matrix product, seconds to compile, the peak of resident memory while
+stepping (that of compiling is apart), and how much of it came with the steps: what is
+beyond the memory before the first one, when model, programs and libraries are there.
 """
 
 import argparse
@@ -133,8 +134,10 @@ def _print(
             f"{share:.0%} of its matrix product"
         )
     memory = {key: max(x["peak"] for x in took["train"][key]) / 1e6 for key in sides}
-    ratio = memory["jax"] / memory["torch"]
-    print(f"  memory {memory['jax']:.0f} / {memory['torch']:.0f} MB = {ratio:.2f}")
+    beyond = {key: memory[key] - sides[key].facts["resident"] / 1e6 for key in sides}
+    for what, mb in (("memory", memory), ("of steps", beyond)):
+        ratio = mb["jax"] / mb["torch"]
+        print(f"  {what:9}{mb['jax']:.0f} / {mb['torch']:.0f} MB = {ratio:.2f}")
 
 
 def _ratio(rows: dict[str, list[dict[str, float]]], clock: str) -> str:
@@ -223,13 +226,15 @@ def serve(case: dict[str, Any]) -> None:
         state, metrics = step(state, batch)
         jax.block_until_ready((state, metrics))
 
+    peak = turns.peak_memory()
+    programs.give_back_memory()  # as training does
     facts = {
         "parameters": sum(x.size for x in jax.tree.leaves(params)),
         "compile": seconds,
         "temporary": step.memory_analysis().temp_size_in_bytes,
-        "peak": turns.peak_memory(),
+        "peak": peak,
+        "resident": turns.resident_memory(),
     }
-    programs.give_back_memory()  # as training does
     turns.serve(
         {
             "train": one_step,

@@ -43,8 +43,17 @@ def _answer(values: dict[str, Any]) -> None:
 
 def peak_memory() -> int:
     """Largest resident memory since the last reset, in bytes."""
+    return _memory("VmHWM")
+
+
+def resident_memory() -> int:
+    """Resident memory now, in bytes."""
+    return _memory("VmRSS")
+
+
+def _memory(name: str) -> int:
     lines = _STATUS.read_text().splitlines()
-    return 1024 * next(int(x.split()[1]) for x in lines if x.startswith("VmHWM"))
+    return 1024 * next(int(x.split()[1]) for x in lines if x.startswith(name))
 
 
 class Side:
