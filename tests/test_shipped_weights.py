@@ -14,7 +14,7 @@ WEIGHTS = pathlib.Path(__file__).parent.parent / "weights"
 # File, config that made it, and what objects against each other must score.
 SHIPPED = {
     "demo": (demo.get_config(), 0.75),
-    "circle": (circle.get_config("small"), 0.5),
+    "circle": (circle.get_config("small"), 0.75),
     "circle64": (circle.get_config("large"), 0.5),
 }
 UNSEEN = 99  # a seed that no split of the configs uses
