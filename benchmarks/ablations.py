@@ -136,7 +136,8 @@ def _draw_bars(axis, trained: Mapping[str, Scores]) -> None:
         heights = [scores[head] for head in HEADS]
         axis.bar(places, heights, width, label=name, color=COLOURS[i % len(COLOURS)])
     axis.set_xticks(range(len(HEADS)), HEADS.values(), fontsize=8)
-    axis.legend(frameon=False, fontsize=8, ncols=2, loc="upper left")
+    above = dict(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(trained))
+    axis.legend(frameon=False, fontsize=8, **above)
 
 
 def _draw_lines(axis, rows: Mapping[int, Scores], name: str) -> None:

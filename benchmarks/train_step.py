@@ -41,7 +41,9 @@ CASES = {  # networks, batch, views, image size, slots
     "demo 4x4": ("demo", 4, 4, 32, 5),
 }
 
-_STEPS = 3  # of a turn, after one that is not counted
+# Steps of a turn, and how many before them are not counted: those find that the other
+# side has taken the memory that is given back after every step.
+_STEPS, _UNCOUNTED = 8, 4
 
 
 def main() -> None:
@@ -104,8 +106,7 @@ def _alternate(
     rows: dict[str, list[dict[str, float]]] = {key: [] for key in sides}
     for _ in range(num_turns):
         for key, side in sides.items():
-            side.ask(what)  # finds its memory taken by the other side, so not counted
-            steps = [side.ask(what) for _ in range(_STEPS)]
+            steps = [side.ask(what) for _ in range(_UNCOUNTED + _STEPS)][-_STEPS:]
             rows[key].append({k: np.mean([x[k] for x in steps]) for k in steps[0]})
     return rows
 

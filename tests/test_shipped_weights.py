@@ -15,7 +15,7 @@ WEIGHTS = pathlib.Path(__file__).parent.parent / "weights"
 SHIPPED = {
     "demo": (demo.get_config(), 0.75),
     "circle": (circle.get_config("small"), 0.75),
-    "circle64": (circle.get_config("large"), 0.5),
+    "circle64": (circle.get_config("large"), 0.7),
 }
 UNSEEN = 99  # a seed that no split of the configs uses
 
