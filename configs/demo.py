@@ -54,7 +54,7 @@ def get_config(variant: str = "demo") -> ml_collections.ConfigDict:
     config.eval.batch_size = 20
     config.stages = _stages(variant)
     config.log_every, config.validate_every, config.checkpoint_every = 25, 1000, 500
-    config.figure_every, config.wandb = 2000, ""
+    config.figure_every, config.wandb = 5000, ""
     config.plan = dict(target="here", utilisation=0.3, views=())
     return _make_smoke(config) if variant == "smoke" else config
 

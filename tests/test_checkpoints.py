@@ -13,6 +13,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 import small
+from jax.sharding import NamedSharding, PartitionSpec
 
 from ocloc_jax import checkpoints, data, fingerprints, weights
 from ocloc_jax.checkpoints import Best, Checkpoints, DiskFull
@@ -243,3 +244,18 @@ def test_full_disk_is_told_by_number_or_by_words():
         raise ValueError("outer") from OSError(errno.ENOSPC, "full")
     except ValueError as error:
         assert checkpoints._is_full_disk(error)
+
+
+def test_of_several_devices_one_copy_is_saved():
+    mesh = jax.make_mesh(
+        (jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,)
+    )
+    numbers = np.arange(2.0 * jax.device_count())
+    split, whole = (
+        jax.device_put(numbers, NamedSharding(mesh, PartitionSpec(*axes)))
+        for axes in (("data",), ())
+    )
+    found = checkpoints._one_copy({"whole": whole, "split": split})
+    assert len(found["whole"].sharding.device_set) == 1
+    np.testing.assert_array_equal(found["whole"], numbers)
+    assert found["split"] is split
