@@ -64,7 +64,7 @@ def _small(steps: int) -> dict:
 
 
 def _large(steps: int) -> dict:
-    """The demo's schedule; regularisers count four times as many pixels as there."""
+    """The demo's schedule; regularisers weigh less, as they count more pixels."""
     schedule = demo.multi_schedule(steps) | dict(
         reg_sdw_ratio=demo.line(steps, (0, 5e-3)),
         reg_pres=demo.line(steps, (0, 2.5e-3)),

@@ -9,7 +9,8 @@ convolved with a single kernel row each, which XLA's library for CPUs does at fu
 
 import fractions
 import functools
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ WIDE = 64  # channels from which on it is worth the additions
 # Small, and with their reciprocals: rounding errors grow with powers of the points.
 _POINTS = {3: (0, 1, -1, 0.5, -2), 5: (0, 1, -1, 2, -2, 0.5, -0.5)}
 
-# A correlation of two stacks of rows, in kernels of one row: see `convolutions`.
+# With kernels of a single row, padded to either side; `convolutions` has them.
 Correlate = Callable[[Array, Array, int], Float[Array, "1 s i o"]]
 Convolve = Callable[[Array, Array, int], Float[Array, "b t w o"]]
 
@@ -100,7 +101,7 @@ def transforms(taps: int) -> Transforms:
     others = [[q for q in points if q != p] for p in points]
     rows = [[*_from_roots(rest), 0] for rest in others] + [_from_roots(points)]
     kernel = [
-        [p**r / _product(p - q for q in rest) for r in range(taps)]
+        [p**r / math.prod(p - q for q in rest) for r in range(taps)]
         for p, rest in zip(points, others, strict=True)
     ]
     kernel.append([0] * (taps - 1) + [1])
@@ -121,7 +122,3 @@ def _from_roots(roots: Sequence[fractions.Fraction]) -> list[fractions.Fraction]
         shifted, scaled = [0, *coefficients], [*coefficients, 0]
         coefficients = [a - root * b for a, b in zip(shifted, scaled, strict=True)]
     return coefficients
-
-
-def _product(factors: Iterable[fractions.Fraction]) -> fractions.Fraction:
-    return functools.reduce(lambda a, b: a * b, factors, fractions.Fraction(1))
