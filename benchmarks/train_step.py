@@ -9,8 +9,10 @@ steps after the other's, so that whatever else the machine does hits both alike.
 busy machine compare processor time with `--threads=1`, which concerns PyTorch alone:
 its threads wait for each other in a loop, and that counts; XLA's sleep.) With
 `--devices=2` our side splits the scenes of a batch over two virtual devices, as
-`config.cpu_devices` does; with `--parts=2`, the default, the image networks take half
-of the images at a time, as `config.model.num_parts` says and inference does on a CPU.
+`config.cpu_devices` does. It decodes one image (view of a scene) at a time, as
+`config.stages.*.images_at_a_time` says; `--images-at-a-time=0` decodes all together.
+With `--parts=4`, the default, the image networks take a quarter of the objects at a
+time, as `config.model.num_parts` says.
 Our side has huge pages, as `launch.py` asks for them; PyTorch, which does not ask, gets
 them with `--torch-huge-pages`. Printed are ratios (ours to PyTorch's; below 1 is
 faster) with their quartiles, by the clock and by processor time, operations per second
@@ -53,7 +55,8 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=12)
     parser.add_argument("--threads", type=int, default=2, help="of PyTorch")
     parser.add_argument("--devices", type=int, default=1, help="of JAX")
-    parser.add_argument("--parts", type=int, default=2, help="of JAX")
+    parser.add_argument("--parts", type=int, default=4, help="of JAX")
+    parser.add_argument("--images-at-a-time", type=int, default=1, help="of JAX")
     parser.add_argument("--torch-huge-pages", action="store_true")
     parser.add_argument("--torch-python", default=sys.executable)
     parser.add_argument("--serve", help="(used by the benchmark itself)")
@@ -65,6 +68,7 @@ def main() -> None:
         threads=args.threads,
         devices=args.devices,
         parts=args.parts,
+        images_at_a_time=args.images_at_a_time,
         torch_huge_pages=args.torch_huge_pages,
     )
     for name in args.cases:
@@ -206,7 +210,9 @@ def serve(case: dict[str, Any]) -> None:
     whole = NamedSharding(split.mesh, PartitionSpec())
     params, state = jax.device_put((params, state), whole)
     batch = jax.device_put({"image": images}, split)
-    step = train.make_train_step(model, optimizer, table, objective)
+    step = train.make_train_step(
+        *(model, optimizer, table, objective), images_at_a_time=case["images_at_a_time"]
+    )
     step = train.jit_data_parallel(step, split)
     start = time.perf_counter()
     step = step.lower(state, batch).compile()

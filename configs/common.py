@@ -99,7 +99,8 @@ def _stage(
     return dict(
         num_seeds=config_dict.placeholder(int),  # in place of config.num_seeds
         batch_size=batch_size,
-        accumulate=1,
+        accumulate=1,  # parts of a batch, one after another; more need less memory
+        images_at_a_time=0,  # that are decoded, 0 for all; fewer need less memory
         views=dict(stage=stage, max_views=8, views_seed=config_dict.placeholder(int)),
         learning_rate=recipes.learning_rate(family, stage, num_steps),
         clip_norm=5.0,

@@ -209,6 +209,7 @@ def stage(batch_size: int, views: dict, rate: dict, coefficients: dict) -> dict:
     return dict(
         batch_size=batch_size,
         accumulate=1,
+        images_at_a_time=0,
         views=views,
         # Exponentially, as published, the second half would be too slow to learn much.
         learning_rate=dict(

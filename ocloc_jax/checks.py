@@ -45,8 +45,8 @@ KEYS = {
     "plan": ("target", "utilisation", "views"),
     "stages": STAGES,
     "stages.*": (
-        *("batch_size", "accumulate", "views", "learning_rate", "clip_norm"),
-        *("optimizer", "coefficients", "num_seeds", "num_iterations"),
+        *("batch_size", "accumulate", "images_at_a_time", "views", "learning_rate"),
+        *("clip_norm", "optimizer", "coefficients", "num_seeds", "num_iterations"),
     ),
     "stages.*.views": _fields(data.TrainPipeline, data.Pipeline),
     "stages.*.learning_rate": (
@@ -255,6 +255,8 @@ def _stage_faults(stage: Config, num_devices: int) -> Iterator[str]:
             f"batch_size is {size}, which cannot be split over {shares}; choose a "
             f"multiple of {num_devices * parts}."
         )
+    if (at_a_time := stage.get("images_at_a_time", 0)) < 0:
+        yield f"images_at_a_time is {at_a_time}; choose 1 or more, or 0 for all."
     if (stage.get("num_iterations") or 1) < 1:
         yield f"num_iterations (T) is {stage.num_iterations}; choose 1 or more."
     if not stage.clip_norm > 0:

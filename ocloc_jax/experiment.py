@@ -135,6 +135,7 @@ def make_plan(config: Config, stage: Config) -> loop.Plan:
         checkpoint_every=config.checkpoint_every,
         optimizer=stage.get("optimizer", "adam"),
         accumulate=stage.get("accumulate", 1),
+        images_at_a_time=stage.get("images_at_a_time", 0),
         num_iterations=stage.get("num_iterations"),
         figure_every=config.get("figure_every", 0),
         wandb=config.get("wandb", ""),

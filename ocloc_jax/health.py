@@ -7,17 +7,39 @@ before it shows in the objective.
 from collections.abc import Mapping
 from typing import Any
 
+import flax
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ocloc_jax.models.ocloc import Outputs
+from ocloc_jax.models.compose import Scene
+from ocloc_jax.models.latents import Latents, Posterior
 
 # From here on nothing is left to learn from, so a seed may be given up.
 DEAD = ("empty", "swallowed")
 
 
-def measure(outputs: Outputs) -> dict[str, Float[Array, ""]]:
+@flax.struct.dataclass
+class Usage:
+    """How background and slots share the pixels of each image."""
+
+    background: Float[Array, "*b m"]  # mean of the background's mask
+    largest: Float[Array, "*b m k"]  # of a slot's mask
+    area: Float[Array, "*b m k"]
+
+
+def usage(scene: Scene) -> Usage:
+    """Of every image of a scene."""
+    return Usage(
+        background=scene.mask_bck.mean(axis=(-2, -1)),
+        largest=scene.mask_obj.max(axis=(-2, -1)),
+        area=scene.mask_obj.sum(axis=(-2, -1)),
+    )
+
+
+def measure(
+    used: Usage, posterior: Posterior, latents: Latents
+) -> dict[str, Float[Array, ""]]:
     """Signs of collapse in a batch.
 
     Returns:
@@ -29,24 +51,23 @@ def measure(outputs: Outputs) -> dict[str, Float[Array, ""]]:
       `presence`: mean probability kappa of a slot's presence.
       `presence_saturation`: share of kappas below 0.05 or above 0.95.
     """
-    scene, latents = outputs.scene, outputs.latents
-    largest = scene.mask_obj.max(axis=(-4, -2, -1))  # over views and pixels
-    kappa = jax.nn.sigmoid(outputs.posterior.presence_logit)
+    kappa = jax.nn.sigmoid(posterior.presence_logit)
     saturated = (kappa < 0.05) | (kappa > 0.95)
+    in_use = used.largest.max(axis=-2) > 0.5  # in any view
     numbers = {
-        "background_share": scene.mask_bck.mean(),
-        "slots_in_use": (largest > 0.5).sum(axis=-1).mean(dtype=jnp.float32),
+        "background_share": used.background.mean(),
+        "slots_in_use": in_use.sum(axis=-1).mean(dtype=jnp.float32),
         "slots_present": latents.count.mean(),
-        "usage_entropy": usage_entropy(scene.mask_obj).mean(),
+        "usage_entropy": usage_entropy(used.area).mean(),
         "presence": kappa.mean(),
         "presence_saturation": saturated.mean(dtype=jnp.float32),
     }
     return {f"health/{name}": value for name, value in numbers.items()}
 
 
-def usage_entropy(mask_obj: Float[Array, "*b m k h w"]) -> Float[Array, "*b"]:
+def usage_entropy(area: Float[Array, "*b m k"]) -> Float[Array, "*b"]:
     """Entropy of how the slots of a scene share its object pixels, in nats."""
-    area = mask_obj.sum(axis=(-4, -2, -1))
+    area = area.sum(axis=-2)
     total = jnp.maximum(area.sum(axis=-1, keepdims=True), 1e-12)
     return jax.scipy.special.entr(area / total).sum(axis=-1)
 

@@ -59,6 +59,7 @@ class Plan:
     checkpoint_every: int
     optimizer: str = "adam"
     accumulate: int = 1
+    images_at_a_time: int = 0  # that the decoder sees; all
     num_iterations: int | None = None  # T while training, if not the model's
     figure_every: int = 0  # never
     wandb: str = ""
@@ -242,7 +243,12 @@ def make_step(
     if plan.num_iterations:
         model = model.clone(num_iterations=plan.num_iterations)
     return train.make_train_step(
-        model, optimizer, plan.coefficients, plan.objective, plan.accumulate
+        model,
+        optimizer,
+        plan.coefficients,
+        plan.objective,
+        plan.accumulate,
+        plan.images_at_a_time,
     )
 
 

@@ -1,5 +1,6 @@
 """The objective: every term per scene and unweighted, weighted in one place."""
 
+import dataclasses
 import math
 
 import jax
@@ -24,6 +25,21 @@ _SHADOW_SHARE = 0.5  # objects with a larger share of shadow are regularised
 _TAU_MIN = 1e-6  # below it softplus is about to underflow, and digamma to overflow
 
 
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """What is optimised, apart from the schedule.
+
+    Attributes:
+      num_slots: K while training.
+      sigma_x: Standard deviation of the likelihood, for images in [0, 1].
+      alpha: Prior of the number of objects.
+    """
+
+    num_slots: int
+    sigma_x: float = 0.2
+    alpha: float = 4.5
+
+
 def loss_terms(
     outputs: Outputs,
     images: Float[Array, "*b m h w 3"],
@@ -43,16 +59,43 @@ def loss_terms(
       alpha: Prior of the number of objects.
       mode: "released" or "paper".
     """
-    precision = 0.125 / sigma_x**2  # 1 / (2 sigma^2), and images span 2 instead of 1
-    terms = {
-        "nll": negative_log_likelihood(
-            outputs.scene, images, coefficients, precision, mode
-        ),
-        **kl_terms(outputs.posterior, alpha),
+    num_pixels = images.shape[-3] * images.shape[-2]
+    return {
+        **image_terms(outputs.scene, images, coefficients, sigma_x=sigma_x, mode=mode),
+        **latent_terms(outputs.posterior, num_pixels, alpha=alpha, mode=mode),
     }
-    if mode == "released":
-        terms |= regularisers(outputs, images, coefficients, precision)
-    return terms
+
+
+def image_terms(
+    scene: Scene,
+    images: Float[Array, "*b m h w 3"],
+    coefficients: Coefficients,
+    *,
+    sigma_x: float,
+    mode: str = "released",
+) -> Terms:
+    """The terms that look at images, each a sum over those of a scene."""
+    precision = 0.125 / sigma_x**2  # 1 / (2 sigma^2), and images span 2 instead of 1
+    nll = negative_log_likelihood(scene, images, coefficients, precision, mode)
+    if mode == "paper":
+        return {"nll": nll}
+    return {
+        "nll": nll,
+        "reg_bck": squared_error(scene.background, images, precision),
+        **shape_regularisers(scene, coefficients),
+    }
+
+
+def latent_terms(
+    posterior: Posterior, num_pixels: int, *, alpha: float, mode: str = "released"
+) -> Terms:
+    """The terms that look at the posterior alone."""
+    terms = kl_terms(posterior, alpha)
+    if mode == "paper":
+        return terms
+    logit = posterior.presence_logit
+    kappa = jax.lax.stop_gradient(jax.nn.sigmoid(logit))
+    return {**terms, "reg_pres": num_pixels * (kappa * logit).sum(axis=-1)}
 
 
 def weigh(
@@ -166,16 +209,8 @@ def kl_presence(
     )
 
 
-def regularisers(
-    outputs: Outputs,
-    images: Float[Array, "*b m h w 3"],
-    coefficients: Coefficients,
-    precision: float,
-) -> Terms:
-    """What the released program adds to the ELBO while it anneals."""
-    scene, logit = outputs.scene, outputs.posterior.presence_logit
-    num_pixels = images.shape[-3] * images.shape[-2]
-    kappa = jax.lax.stop_gradient(jax.nn.sigmoid(logit))
+def shape_regularisers(scene: Scene, coefficients: Coefficients) -> Terms:
+    """What keeps shapes and shadows small while the released program anneals."""
     reg_shp = jnp.abs(scene.shape_logit + SHAPE_SHIFT).sum(axis=(-4, -3, -2, -1))
     if scene.shadow_shape_logit is None:
         # As in the released program: the shadow logits of a model without any are 0.
@@ -186,13 +221,7 @@ def regularisers(
         reg_sdw = deviation.sum(axis=(-2, -1))
         gated = mostly_shadow(scene) * deviation
         reg_sdw_ratio = (1 - coefficients.ratio_imp_sdw) * gated.sum(axis=(-2, -1))
-    return {
-        "reg_bck": squared_error(scene.background, images, precision),
-        "reg_pres": num_pixels * (kappa * logit).sum(axis=-1),
-        "reg_shp": reg_shp,
-        "reg_sdw": reg_sdw,
-        "reg_sdw_ratio": reg_sdw_ratio,
-    }
+    return {"reg_shp": reg_shp, "reg_sdw": reg_sdw, "reg_sdw_ratio": reg_sdw_ratio}
 
 
 def mostly_shadow(scene: Scene) -> Float[Array, "*b m k"]:

@@ -1,6 +1,5 @@
 """Training and validation steps: pure functions of a state and a batch."""
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,8 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ocloc_jax import data, health, losses, schedules
+from ocloc_jax import data, gradients, losses, schedules
+from ocloc_jax.losses import Objective
 from ocloc_jax.metrics.training import training_metrics
 from ocloc_jax.models import noise as noise_lib
 from ocloc_jax.models.ocloc import Ocloc, Outputs
@@ -35,21 +35,6 @@ class TrainState:
     opt_state: Any
     key: Any  # root key: folded with `step`, never split
     dead_logs: Any = None  # int32 [s], see `ocloc_jax.health`; None without early stop
-
-
-@dataclasses.dataclass(frozen=True)
-class Objective:
-    """What is optimised, apart from the schedule.
-
-    Attributes:
-      num_slots: K while training.
-      sigma_x: Standard deviation of the likelihood, for images in [0, 1].
-      alpha: Prior of the number of objects.
-    """
-
-    num_slots: int
-    sigma_x: float = 0.2
-    alpha: float = 4.5
 
 
 def create_state(
@@ -127,11 +112,13 @@ def make_train_step(
     table: schedules.Table,
     objective: Objective,
     accumulate: int = 1,
+    images_at_a_time: int = 0,
 ) -> TrainStep:
     """A function (state, batch) -> (state, metrics), to be jitted once per shape.
 
     With `accumulate` the gradient is that of the whole batch, but summed over so many
-    parts of it one after another, which needs as much less memory. Given a `mesh` over
+    parts of it one after another, which needs as much less memory; so does decoding
+    `images_at_a_time` (see `gradients`). Given a `mesh` over
     whose axis `data` the batch is split, every device takes the gradient of its own
     scenes, and these meet once, at the end. (Left to itself, XLA on a CPU adds them up
     after every iteration of the encoder.)
@@ -145,16 +132,10 @@ def make_train_step(
         images = data.to_model_range(batch["image"])
         noise = draw_noise(model, images, key, coefficients, objective)
 
-        def loss_fn(params: PyTree, part: tuple) -> tuple[Array, Metrics]:
-            loss, terms, outputs = evaluate(
-                model, params, *part, coefficients, objective
-            )
-            metrics = _means(terms) | health.measure(outputs)
-            return loss.mean(), {**metrics, "loss": loss.mean()}
-
         def gradient(params: PyTree, batch: tuple) -> tuple[PyTree, Metrics]:
-            of_part = jax.grad(loss_fn, has_aux=True)
-            return mean_over_parts(lambda p: of_part(params, p), batch, accumulate)
+            of_part = functools.partial(gradients.gradient, model, params)
+            rest = coefficients, objective, images_at_a_time
+            return mean_over_parts(lambda p: of_part(*p, *rest), batch, accumulate)
 
         if mesh is not None and mesh.size > 1:
             gradient = mean_over_devices(gradient, mesh)
@@ -255,10 +236,6 @@ def _scores(outputs: Outputs, images: Array, batch: data.Batch) -> dict[str, Arr
         overlap=batch["overlap"],
     )
     return jax.vmap(lambda scene: training_metrics(**scene))(arrays)
-
-
-def _means(terms: losses.Terms) -> Metrics:
-    return {name: value.mean() for name, value in terms.items()}
 
 
 def jit_data_parallel(step: TrainStep, split: NamedSharding) -> TrainStep:

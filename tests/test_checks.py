@@ -58,6 +58,7 @@ def test_our_own_configs_pass(module: types.ModuleType):
         ("stages.single.batch_size", 0, "single.batch_size is 0"),
         ("stages.multi.accumulate", 3, "8 devices in 3 parts.*multiple of 24"),
         ("stages.multi.accumulate", 0, "multi.accumulate is 0; choose 1 or more"),
+        ("stages.multi.images_at_a_time", -1, "images_at_a_time is -1; choose 1 or"),
         ("stages.multi.clip_norm", 0.0, "multi.clip_norm is 0.0"),
         ("stages.multi.num_iterations", -1, r"multi.num_iterations \(T\) is -1"),
         ("stages.multi.optimizer", "sgd", "multi.optimizer is 'sgd'; choose .*muon"),

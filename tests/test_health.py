@@ -42,7 +42,8 @@ def test_entropy_of_known_shares():
     mask = np.zeros((3, 2, 4, 5, 5), np.float32)
     mask[0, :, 2] = 1.0  # one slot for everything
     mask[1] = 0.25  # all alike
-    entropy = health.usage_entropy(jnp.asarray(mask))  # the third scene has no objects
+    area = jnp.asarray(mask.sum(axis=(-2, -1)))
+    entropy = health.usage_entropy(area)  # the third scene has no objects
     np.testing.assert_allclose(entropy, [0, math.log(4), 0], atol=1e-6)
 
 
@@ -69,7 +70,9 @@ def test_numbers_of_a_scene_made_by_hand():
         "presence": kappa.mean(),
         "presence_saturation": 4 / 6,
     }
-    found = {k.removeprefix("health/"): v for k, v in health.measure(outputs).items()}
+    used = health.usage(outputs.scene)
+    found = health.measure(used, outputs.posterior, outputs.latents)
+    found = {k.removeprefix("health/"): v for k, v in found.items()}
     assert {k: float(v) for k, v in found.items()} == pytest.approx(expected, rel=1e-5)
 
 

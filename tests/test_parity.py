@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from ocloc_jax.parity import __main__ as command
-from ocloc_jax.parity import compare_file, golden
+from ocloc_jax.parity import compare_file, golden, values
 from ocloc_jax.parity.compare import compare
+from ocloc_jax.parity.gradients import compare_gradients
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 CASES = sorted(GOLDEN.glob("*_r32*__*.npz"))
@@ -20,6 +21,14 @@ def test_model_case(path: pathlib.Path):
     bad = [row for row in summary["rows"] if not row.ok]
     assert not bad
     assert summary["keys_compared"] > 390
+
+
+def test_gradient_of_one_image_at_a_time():
+    arrays = golden.load_arrays(GOLDEN / "blender_r32__multi_250000.npz")
+    case = golden.load_case(arrays)
+    rows = list(compare_gradients(case, values.gradient(case, images_at_a_time=1)))
+    assert len(rows) > 150
+    assert not [row for row in rows if not row.ok]
 
 
 @pytest.mark.parametrize("name", ["schedules", "init_stats", "metrics"])

@@ -105,7 +105,8 @@ def _conv_backward(
     active = silu(after(x, dy)) if activate else x
     function = functools.partial(convolve, stride=stride, padding=[(pad, pad)] * 2)
     if stride == 1:
-        dx = conv(dy, kernel[::-1, ::-1].swapaxes(2, 3), 1, len(kernel) - 1 - pad)
+        turned = after(kernel, dy)[::-1, ::-1].swapaxes(2, 3)
+        dx = conv(dy, turned, 1, len(kernel) - 1 - pad)
     else:
         (dx,) = jax.vjp(lambda x: function(x, kernel), active)[1](dy)
     d_kernel = jax.lax.platform_dependent(

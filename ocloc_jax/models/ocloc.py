@@ -90,15 +90,37 @@ class Ocloc(nn.Module):
           coefficients: Of the schedule; by default as after training.
         """
         coefficients = coefficients or Coefficients()
+        slots, posterior, sampled = self.encode(images, noise, coefficients)
+        size = images.shape[-3:-1]
+        decoded, scene = self.render(sampled, noise, coefficients, *size)
+        return Outputs(slots, posterior, sampled, decoded, scene)
+
+    def encode(
+        self,
+        images: Float[Array, "*b m h w 3"],
+        noise: Noise,
+        coefficients: Coefficients,
+    ) -> tuple[Slots, Posterior, Latents]:
+        """Infers and samples: here all views of a scene meet."""
         slots = self.infer_slots(images, noise)
         posterior = self.encoder.posterior(slots)
         sampled = latents.sample(posterior, noise, coefficients.temp_pres)
-        decoded = self.decode(sampled, *images.shape[-3:-1])
+        return slots, posterior, sampled
+
+    def render(
+        self,
+        sampled: Latents,
+        noise: Noise,
+        coefficients: Coefficients,
+        height: int,
+        width: int,
+    ) -> tuple[Layers, Scene]:
+        """Reconstructs: every view by itself, as the latents tell."""
+        decoded = self.decode(sampled, height, width)
         composed = compose.compose
         if self.remat_decoder:
             composed = jax.checkpoint(composed, static_argnums=4)
-        scene = composed(decoded, sampled, coefficients, noise, self.mode)
-        return Outputs(slots, posterior, sampled, decoded, scene)
+        return decoded, composed(decoded, sampled, coefficients, noise, self.mode)
 
     def infer_slots(self, images: Float[Array, "*b m h w 3"], noise: Noise) -> Slots:
         """Refined slots from images and the noise of the initial ones."""

@@ -1,11 +1,12 @@
 """Our counterparts of the values that a model case stores, by their golden keys."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from ocloc_jax import losses
+from ocloc_jax import gradients, losses
 from ocloc_jax.metrics.training import training_metrics
 from ocloc_jax.models.compose import Scene
 from ocloc_jax.models.decoder import SHAPE_SHIFT, Layers
@@ -16,35 +17,44 @@ _LOSSES = {"kl_view": "kld_view", "kl_bck": "kld_bck"}
 _LOSSES |= {"kl_obj": "kld_obj", "kl_pres": "kld_pres"}
 
 
-def run(case: Case, with_gradients: bool) -> tuple[dict[str, Any], Any]:
-    """Runs the model on a case: values by golden key, and gradients or None."""
-    images = jnp.asarray(case.images)
+def run(case: Case) -> dict[str, Any]:
+    """Runs the model on a case: values by golden key."""
+    images, coefficients = jnp.asarray(case.images), case.coefficients
 
-    def objective(params: Any) -> tuple[Any, Any]:
+    def forward(params: Any) -> tuple[Any, ...]:
         variables = {"params": params}
-        outputs = case.model.apply(variables, images, case.noise, case.coefficients)
-        terms = losses.loss_terms(
-            outputs,
-            images,
-            case.coefficients,
-            sigma_x=case.meta["normal_scale"],
-            alpha=case.meta["pres_alpha"],
-        )
-        loss = losses.weigh(terms, case.coefficients).mean()
+        outputs = case.model.apply(variables, images, case.noise, coefficients)
+        terms = losses.loss_terms(outputs, images, coefficients, **_priors(case))
+        loss = losses.weigh(terms, coefficients).mean()
         features = case.model.apply(variables, images, method="features")
-        return loss, (outputs, terms, features)
+        return loss, outputs, terms, features
 
-    # Whatever the hardware: the golden numbers are float32 products.
-    with jax.default_matmul_precision("highest"):
-        if with_gradients:
-            function = jax.jit(jax.value_and_grad(objective, has_aux=True))
-            (loss, aux), gradients = function(case.params)
-        else:
-            (loss, aux), gradients = jax.jit(objective)(case.params), None
-    outputs, terms, features = aux
+    loss, outputs, terms, features = _in_float32(forward, case.params)
     values = encoder_values(outputs, features) | decoder_values(outputs)
     values |= {f"loss/{_LOSSES.get(k, k)}": v.mean() for k, v in terms.items()}
-    return values | {"loss/opt": loss} | metric_values(outputs, case), gradients
+    return values | {"loss/opt": loss} | metric_values(outputs, case)
+
+
+def gradient(case: Case, images_at_a_time: int = 0) -> Any:
+    """The gradient of a case as training takes it."""
+    objective = losses.Objective(case.meta["K"], **_priors(case))
+    arguments = jnp.asarray(case.images), case.noise, case.coefficients, objective
+    return _in_float32(
+        lambda params: gradients.gradient(
+            case.model, params, *arguments, images_at_a_time
+        )[0],
+        case.params,
+    )
+
+
+def _priors(case: Case) -> dict[str, float]:
+    return dict(sigma_x=case.meta["normal_scale"], alpha=case.meta["pres_alpha"])
+
+
+def _in_float32(fn: Callable[[Any], Any], params: Any) -> Any:
+    """Whatever the hardware: the golden numbers are float32 products."""
+    with jax.default_matmul_precision("highest"):
+        return jax.jit(fn)(params)
 
 
 def encoder_values(outputs: Outputs, features: Any) -> dict[str, Any]:

@@ -36,6 +36,7 @@ def of_stage(
         "name": name,
         "batch_size": config.stages[name].batch_size,
         "accumulate": config.stages[name].get("accumulate", 1),
+        "images_at_a_time": config.stages[name].get("images_at_a_time", 0),
         "num_steps": num_steps,
         "flops": mean * num_steps,
         "programs": [dataclasses.asdict(program) for program in programs],
