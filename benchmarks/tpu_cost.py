@@ -8,6 +8,7 @@ row of `VARIANTS`, and prints operations, bytes moved and peak memory by the com
 own analysis, beside the least that matrix products and convolutions take by arithmetic
 (forward, gradients of inputs and of weights; no product with an inserted zero). There
 is one refinement iteration, T = 1: the compiler counts the inside of a loop only once.
+So of rows with one image at a time, which is such a loop, only the memory counts.
 """
 
 import argparse
@@ -17,8 +18,9 @@ import ml_collections
 from configs import common
 from ocloc_jax.plan import flops, steps, targets
 
-VARIANTS = {  # what the model is told
+VARIANTS = {  # what the model is told, or the stage
     "float32": {},
+    "float32, one image at a time": {"images_at_a_time": 1},
     "float32, remat=decoder": {"remat": "decoder"},
     "bfloat16": {"dtype": "bfloat16"},
     "bfloat16, remat=decoder": {"dtype": "bfloat16", "remat": "decoder"},
@@ -44,11 +46,14 @@ def main() -> None:
         print(_row(name, program, least), flush=True)
 
 
-def make_config(batch: int, views: int, **options: str) -> ml_collections.ConfigDict:
+def make_config(
+    batch: int, views: int, images_at_a_time: int = 0, **options: str
+) -> ml_collections.ConfigDict:
     """CLEVR's second stage with batches of this size."""
     config = common.published("clevr")
     config.model.update(num_iterations=1, **options)
-    config.stages.multi.batch_size = batch
+    stage = dict(batch_size=batch, images_at_a_time=images_at_a_time)
+    config.stages.multi.update(stage)
     config.stages.multi.views.update(min_views=views, max_views=views)
     return config
 

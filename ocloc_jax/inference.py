@@ -1,7 +1,8 @@
 """What a trained model sees in scenes: inference without training noise."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent import futures
 from typing import NamedTuple
 
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt8
 
-from ocloc_jax import data, figures
+from ocloc_jax import data, figures, programs
 from ocloc_jax.models import compose, latents
 from ocloc_jax.models import noise as noise_lib
 from ocloc_jax.models.compose import Scene
@@ -137,22 +138,30 @@ def _predict(
     return arrays, dict(vars(found))
 
 
-def make_picture(
-    model: Ocloc, pipeline: data.EvalPipeline, num_slots: int
-) -> Callable[[PyTree], figures.Picture]:
+class Picture:
     """A function of the parameters: how the first scene of a split is taken apart."""
 
-    def run(params: PyTree, images: UInt8[Array, "1 m h w 3"]) -> tuple[Latents, Scene]:
-        images = data.to_model_range(images)
-        found = infer(model, params, images, jax.random.key(0), num_slots)
-        return jax.tree.map(lambda x: x[0], found)
+    def __init__(self, model: Ocloc, pipeline: data.EvalPipeline, num_slots: int):
+        """Reads and compiles nothing yet."""
 
-    jitted = jax.jit(run)
+        def run(
+            params: PyTree, images: UInt8[Array, "1 m h w 3"]
+        ) -> tuple[Latents, Scene]:
+            images = data.to_model_range(images)
+            found = infer(model, params, images, jax.random.key(0), num_slots)
+            return jax.tree.map(lambda x: x[0], found)
 
-    def picture(params: PyTree) -> figures.Picture:
-        scenes, views = pipeline.scenes, list(range(pipeline.num_views))
-        images = scenes.decode(scenes[0], views, ("image",))["image"]
-        found, scene = jitted(params, images[None])
-        return figures.decomposition(images / 127.5 - 1, scene, found.presence)
+        self._pipeline, self._program = pipeline, programs.Ahead(jax.jit(run))
 
-    return picture
+    def __call__(self, params: PyTree) -> figures.Picture:
+        images = self._images()
+        found, scene = self._program(params, images)
+        return figures.decomposition(images[0] / 127.5 - 1, scene, found.presence)
+
+    def prepare(self, pool: futures.Executor, params: PyTree) -> None:
+        """Has the program made in the background, for parameters like these."""
+        self._program.prepare(pool, params, self._images())
+
+    def _images(self) -> UInt8[np.ndarray, "1 m h w 3"]:
+        scenes, views = self._pipeline.scenes, list(range(self._pipeline.num_views))
+        return scenes.decode(scenes[0], views, ("image",))["image"][None]

@@ -4,11 +4,11 @@ import dataclasses
 import functools
 import pathlib
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import jax
 import numpy as np
 import optax
 
@@ -25,6 +25,7 @@ from ocloc_jax import (
     programs,
     schedules,
     train,
+    validation,
 )
 from ocloc_jax import seeds as seeds_lib
 from ocloc_jax.checkpoints import Checkpoints
@@ -32,7 +33,6 @@ from ocloc_jax.models.ocloc import Ocloc
 from ocloc_jax.seeds import Seeds
 
 Splits = dict[str, data.Scenes]
-Rows = Mapping[int, Mapping[str, Any]]  # numbers of each seed
 
 
 class Stopped(SystemExit):
@@ -110,10 +110,10 @@ def run_stage(
     """
     seeds = plan.make_seeds()
     optimizer = plan.make_optimizer()
-    pipeline, validation = make_pipelines(plan, splits)
+    pipeline, validating = make_pipelines(plan, splits)
     make_batches = functools.partial(pipeline.batches, sharding=seeds.batch_sharding)
-    validate = make_validation(plan, model, validation)
-    draw = inference.make_picture(model, validation, plan.objective.num_slots)
+    validate = make_validation(plan, model, validating)
+    draw = inference.Picture(model, validating, plan.objective.num_slots)
     directory.mkdir(parents=True, exist_ok=True)
     best = outcomes.Bests(directory, seeds.numbers, plan.objective.num_slots)
     # On all devices before the first step, whose program then serves every step.
@@ -123,6 +123,7 @@ def run_stage(
     with (
         Checkpoints(directory / "checkpoints") as checkpoints,
         _signals() as asked,
+        programs.background() as pool,
         ExitStack() as stack,
     ):
         start, state = checkpoints.restore(fresh())
@@ -132,8 +133,7 @@ def run_stage(
         step_fn = over_seeds.jit_step(make_step(plan, model, optimizer), seeds)
         if seeds.is_one_program:
             ahead = programs.upcoming(pipeline, start, plan.num_steps)
-            made = programs.Programs(step_fn, state, ahead, log.say)
-            step_fn = stack.enter_context(made)
+            step_fn = programs.Programs(step_fn, state, ahead, pool, log.say)
         recorder = blackbox.Recorder(
             stage=name,
             seeds=seeds,
@@ -146,6 +146,8 @@ def run_stage(
         )
         guard = blackbox.Guard(name, recorder, plan.num_seeds)
         duties = _Duties(plan, model, seeds, log, guard, best, validate, draw)
+        if start < plan.num_steps:
+            duties.prepare(pool, state.params)
         vote = distributed.Vote(seeds.sharding("data"))
         frozen = seeds.frozen(state)
         for step, batch in enumerate(make_batches(start, plan.num_steps), start + 1):
@@ -180,8 +182,15 @@ class _Duties:
     log: logs.StageLog
     guard: blackbox.Guard
     best: outcomes.Bests
-    validate: Callable[[Any], Rows]
-    draw: Callable[[Any], Any]
+    validate: validation.Validation
+    draw: inference.Picture
+
+    def prepare(self, pool: futures.Executor, params: Any) -> None:
+        """Has programs made in the background, or training would wait for them."""
+        if self.plan.validate_every:
+            self.validate.prepare(pool, params)
+        if self.plan.figure_every:
+            self.draw.prepare(pool, next(self.seeds.parts(params)))
 
     def after(
         self, step: int, state: train.TrainState, metrics: Any, frozen: np.ndarray
@@ -208,7 +217,9 @@ class _Duties:
         _log(self.log.validation, step, scores, self.plan.num_seeds)
 
 
-def _log(write: Callable[..., None], step: int, rows: Rows, num_seeds: int) -> None:
+def _log(
+    write: Callable[..., None], step: int, rows: validation.Rows, num_seeds: int
+) -> None:
     """Logs the numbers of every seed, and their mean as those of the run."""
     if num_seeds > 1:
         for seed, row in rows.items():
@@ -218,7 +229,7 @@ def _log(write: Callable[..., None], step: int, rows: Rows, num_seeds: int) -> N
 
 
 def _judge(
-    plan: Plan, step: int, seeds: Seeds, state: train.TrainState, rows: Rows
+    plan: Plan, step: int, seeds: Seeds, state: train.TrainState, rows: validation.Rows
 ) -> train.TrainState:
     """Counts at how many logs in a row a seed was dead, if dead ones are stopped."""
     if not seeds.patience or step <= plan.stop_dead["after"]:
@@ -278,36 +289,11 @@ def _train_pipeline(
 
 def make_validation(
     plan: Plan, model: Ocloc, pipeline: data.EvalPipeline
-) -> Callable[[Any], Rows]:
-    """A function of the parameters: each seed's mean objective and scores of a split.
-
-    The objective is that of the end of the stage, whenever it is asked for.
-    """
+) -> validation.Validation:
+    """The objective is that of the end of the stage, whenever it is asked for."""
     final = schedules.coefficients(plan.coefficients, plan.num_steps)
-    seeds = plan.make_seeds()
-    eval_step = train.make_eval_step(model, final, plan.objective)
-
-    def step(params: Any, batch: data.Batch, seed: Any, index: Any) -> dict[str, Any]:
-        key = jax.random.fold_in(jax.random.key(seed), index)
-        return eval_step(params, batch, key) | {"valid": batch["valid"]}
-
-    program = over_seeds.jit_eval(step, seeds)
-
-    def validate(params: Any) -> Rows:
-        rows = {seed: [] for seed in seeds.numbers}
-        for i, batch in enumerate(pipeline.batches(sharding=seeds.sharding("data"))):
-            parts = distributed.to_host(program(params, batch, i))
-            for seed, numbers in zip(rows, parts, strict=True):
-                valid = numbers.pop("valid")
-                rows[seed].append({k: v[valid] for k, v in numbers.items()})
-        return {seed: _means(parts) for seed, parts in rows.items()}
-
-    return validate
-
-
-def _means(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, float]:
-    joined = {k: np.concatenate([part[k] for part in parts]) for k in parts[0]}
-    return {k: float(v.mean()) for k, v in joined.items()}
+    step = train.make_eval_step(model, final, plan.objective)
+    return validation.Validation(step, plan.make_seeds(), pipeline)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Programs of one seed, made to serve several: vectorised, or one after another."""
 
 from collections.abc import Callable, Sequence
+from concurrent import futures
 from typing import Any
 
 import jax
@@ -9,10 +10,8 @@ import numpy as np
 from jax.sharding import PartitionSpec
 from jaxtyping import PyTree
 
-from ocloc_jax import data, train
+from ocloc_jax import data, programs, train
 from ocloc_jax.seeds import Seeds
-
-Evaluate = Callable[[PyTree, data.Batch, int], list[dict[str, Any]]]
 
 
 def jit_step(step: train.TrainStep, seeds: Seeds) -> train.TrainStep:
@@ -29,33 +28,51 @@ def jit_step(step: train.TrainStep, seeds: Seeds) -> train.TrainStep:
     )
 
 
-def jit_eval(step: Callable[..., dict[str, Any]], seeds: Seeds) -> Evaluate:
-    """Compiles an evaluation of one seed for all.
+class Evaluation:
+    """An evaluation of one seed, compiled for all.
 
-    Args:
-      step: A function of parameters, a batch, a seed, and the number of the batch.
-      seeds: Which there are.
-
-    Returns:
-      A function of the parameters of all seeds, a batch and its number: what the step
-      gives, seed by seed, complete on every process.
+    Called with the parameters of all seeds, a batch and its number; returns what the
+    step gives, seed by seed, complete on every process.
     """
-    if seeds.alone or seeds.way == "loop":
-        one = jax.jit(step, out_shardings=seeds.sharding())
-        return lambda params, batch, index: [
-            one(part, batch, seed, index)
-            for part, seed in zip(seeds.parts(params), seeds.numbers, strict=True)
-        ]
 
-    def own_last(shared: Any, own: Any) -> dict[str, Any]:
-        (batch, index), (params, seed) = shared, own
-        return step(params, batch, seed, index)
+    def __init__(self, step: Callable[..., dict[str, Any]], seeds: Seeds):
+        """Compiles nothing yet.
 
-    program = jax.jit(vectorise(own_last, seeds), out_shardings=seeds.sharding())
-    numbers = np.array(seeds.numbers, np.int32)
-    return lambda params, batch, index: seeds.split(
-        program((batch, index), (params, numbers))
-    )
+        Args:
+          step: A function of parameters, a batch, a seed, and the number of the batch.
+          seeds: Which there are.
+        """
+        self._seeds, self._one_by_one = seeds, seeds.alone or seeds.way == "loop"
+
+        def own_last(shared: Any, own: Any) -> dict[str, Any]:
+            (batch, index), (params, seed) = shared, own
+            return step(params, batch, seed, index)
+
+        program = step if self._one_by_one else vectorise(own_last, seeds)
+        jitted = jax.jit(program, out_shardings=seeds.sharding())
+        self._program = programs.Ahead(jitted)
+
+    def __call__(
+        self, params: PyTree, batch: data.Batch, index: int
+    ) -> list[dict[str, Any]]:
+        seeds = self._seeds
+        if self._one_by_one:
+            pairs = zip(seeds.parts(params), seeds.numbers, strict=True)
+            return [self._program(part, batch, seed, index) for part, seed in pairs]
+        return seeds.split(self._program(*self._for_all(params, batch, index)))
+
+    def prepare(
+        self, pool: futures.Executor, params: PyTree, batch: data.Batch
+    ) -> None:
+        """Has the program made in the background, for arrays like these."""
+        if self._one_by_one:
+            part = next(self._seeds.parts(params))
+            self._program.prepare(pool, part, batch, self._seeds.numbers[0], 0)
+        else:
+            self._program.prepare(pool, *self._for_all(params, batch, 0))
+
+    def _for_all(self, params: PyTree, batch: data.Batch, index: int) -> tuple:
+        return (batch, index), (params, np.array(self._seeds.numbers, np.int32))
 
 
 def vectorise(fn: Callable[[Any, Any], Any], seeds: Seeds) -> Callable[[Any, Any], Any]:

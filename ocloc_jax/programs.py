@@ -6,10 +6,12 @@ are kept on disk between runs where JAX has a cache directory.
 """
 
 import ctypes
+import functools
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -33,6 +35,7 @@ class Programs:
         step: Any,
         state: Any,
         batches: Mapping[int, Shapes],
+        pool: futures.Executor,
         say: Callable[[str], None] = print,
     ):
         """Starts to compile in the background, in the order of `batches`.
@@ -41,33 +44,22 @@ class Programs:
           step: A jitted function of a state and a batch.
           state: Its arrays, or their shapes.
           batches: Shapes of the batch for each number of views, soonest first.
+          pool: Where they are compiled.
           say: Told of every program that is ready.
         """
         self._step, self._state, self._batches = step, abstract(state), dict(batches)
         self._say, self._count, self._lock = say, 0, threading.Lock()
         self._ready: dict[int, Compiled] = {}
-        self._pool = futures.ThreadPoolExecutor(1, "compile")
-        self._begun = {m: self._pool.submit(self._compile, m) for m in self._batches}
+        self._begun = {m: pool.submit(self._compile, m) for m in self._batches}
 
     def __call__(self, state: Any, batch: data.Batch) -> Any:
         """Runs the program for this batch, after waiting for it if need be."""
         num_views = batch["image"].shape[-4]
         self._check(num_views, batch["image"].shape)
         if num_views not in self._ready:
-            self._ready[num_views] = self._obtain(num_views)
+            make = functools.partial(self._compile, num_views)
+            self._ready[num_views] = _obtain(self._begun[num_views], make)
         return self._ready[num_views](state, batch)
-
-    def __enter__(self) -> "Programs":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        """Forgets programs that nobody needed; one that is half made is finished."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def _obtain(self, num_views: int) -> Compiled:
-        begun = self._begun[num_views]
-        # If it still waits behind another one, it is made here, beside that.
-        return self._compile(num_views) if begun.cancel() else begun.result()
 
     def _compile(self, num_views: int) -> Compiled:
         start = time.monotonic()
@@ -91,6 +83,56 @@ class Programs:
                 f"for {sorted(shapes)}: give all images one size, and as many views "
                 "as the config says."
             )
+
+
+class Ahead:
+    """A jitted function whose program can be made before training waits for it."""
+
+    def __init__(self, function: Any):
+        """Compiles nothing yet."""
+        self._function = self._program = function
+        self._begun: tuple[futures.Future, Callable[[], Compiled]] | None = None
+
+    def prepare(self, pool: futures.Executor, *args: Any) -> None:
+        """Has a program made in the background, for arguments like these."""
+        make = functools.partial(self._compile, *jax.tree.map(_placed_shape, args))
+        self._begun = pool.submit(make), make
+
+    def __call__(self, *args: Any) -> Any:
+        """Runs the program, after waiting for it if need be."""
+        if self._begun is not None:
+            self._program, self._begun = _obtain(*self._begun), None
+        return self._program(*args)
+
+    def _compile(self, *args: Any) -> Compiled:
+        compiled = self._function.lower(*args).compile()
+        give_back_memory()
+        return compiled
+
+
+@contextmanager
+def background() -> Iterator[futures.Executor]:
+    """A thread that makes one program after another, in the order of asking.
+
+    At the end it forgets programs that nobody needed; one half made is finished.
+    """
+    pool = futures.ThreadPoolExecutor(1, "compile")
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _obtain(begun: futures.Future, make: Callable[[], Compiled]) -> Compiled:
+    """A program; if it still waits behind another one, it is made beside that."""
+    return make() if begun.cancel() else begun.result()
+
+
+def _placed_shape(x: Any) -> Any:
+    """What a compiler has to know of an array, which may be gone when it asks."""
+    if not isinstance(x, jax.Array):
+        return x
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
 
 
 def give_back_memory() -> None:

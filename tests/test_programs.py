@@ -40,7 +40,8 @@ class Step:
 def test_programs_are_ready_in_the_order_of_need():
     step, said = Step(), []
     planned = {m: shapes(m) for m in (3, 1, 2)}
-    with programs.Programs(step, jnp.int32(0), planned, said.append) as ready:
+    with programs.background() as pool:
+        ready = programs.Programs(step, jnp.int32(0), planned, pool, said.append)
         state = jnp.int32(0)
         for num_views in (3, 3, 1, 2, 3):
             state, _ = ready(state, batch_of(num_views))
@@ -56,7 +57,8 @@ def test_training_does_not_wait_for_programs_it_does_not_need():
     step, said = Step(), []
     step.gates[5] = threading.Event()
     planned = {m: shapes(m) for m in (5, 2)}
-    with programs.Programs(step, jnp.int32(0), planned, said.append) as ready:
+    with programs.background() as pool:
+        ready = programs.Programs(step, jnp.int32(0), planned, pool, said.append)
         state, _ = ready(jnp.int32(0), batch_of(2))
         assert int(state) == 2 and len(said) == 1
         step.gates[5].set()
@@ -68,8 +70,8 @@ def test_leaving_drops_what_nobody_asked_for():
     step = Step()
     step.gates[1] = threading.Event()
     planned = {m: shapes(m) for m in (1, 2, 3)}
-    with programs.Programs(step, jnp.int32(0), planned, lambda _: None):
-        pass
+    with programs.background() as pool:
+        programs.Programs(step, jnp.int32(0), planned, pool, lambda _: None)
     step.gates[1].set()
     for thread in threading.enumerate():
         if thread.name.startswith("compile"):
@@ -80,10 +82,52 @@ def test_leaving_drops_what_nobody_asked_for():
 @pytest.mark.parametrize("batch", [batch_of(4), batch_of(2, size=6)])
 def test_unplanned_shapes_are_refused(batch):
     step = Step()
-    with programs.Programs(step, jnp.int32(0), {2: shapes(2)}, print) as ready:
+    with programs.background() as pool:
+        ready = programs.Programs(step, jnp.int32(0), {2: shapes(2)}, pool, print)
         with pytest.raises(ValueError, match=r"programs of this stage are.*2, 2, 4, 4"):
             ready(jnp.int32(0), batch)
     assert step.order in ([], [2])
+
+
+class Function:
+    """A jitted product that counts how often it is compiled ahead."""
+
+    def __init__(self):
+        self.lowered = 0
+        self._jitted = jax.jit(lambda tree, factor: tree["x"] * factor)
+
+    def __call__(self, *args):
+        return self._jitted(*args)
+
+    def lower(self, *args):
+        self.lowered += 1
+        return self._jitted.lower(*args)
+
+
+def test_function_is_compiled_once_ahead_or_when_called():
+    function = Function()
+    ahead = programs.Ahead(function)
+    tree = {"x": jnp.arange(3)}
+    assert ahead(tree, 2).tolist() == [0, 2, 4] and function.lowered == 0
+    with programs.background() as pool:
+        ahead.prepare(pool, tree, 2)
+        jax.tree.map(lambda x: x.delete(), tree)  # as a step that takes its memory
+        for factor in (3, 4):
+            assert ahead({"x": jnp.arange(3)}, factor)[1] == factor
+    assert function.lowered == 1
+    with pytest.raises(TypeError, match=r"compiled with int32\[3\]"):
+        ahead({"x": jnp.arange(4)}, 2)
+
+
+def test_function_does_not_wait_behind_other_programs():
+    gate, function = threading.Event(), Function()
+    ahead = programs.Ahead(function)
+    with programs.background() as pool:
+        pool.submit(gate.wait, 60)
+        ahead.prepare(pool, {"x": jnp.arange(3)}, 2)
+        assert ahead({"x": jnp.arange(3)}, 2).tolist() == [0, 2, 4]
+        gate.set()
+    assert function.lowered == 1
 
 
 def make_pipeline(**options) -> data.TrainPipeline:

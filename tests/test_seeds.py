@@ -4,6 +4,7 @@ import functools
 import json
 import pathlib
 import re
+from unittest import mock
 
 import chex
 import jax
@@ -284,7 +285,7 @@ def fake_training(monkeypatch, background_share: float) -> None:
 
     def make_validation(plan, *_):
         scores = {seed: {"loss": 1.0} for seed in plan.make_seeds().numbers}
-        return lambda params: scores
+        return mock.Mock(return_value=scores)  # which also can prepare itself
 
     monkeypatch.setattr(loop.train, "make_train_step", make_train_step)
     monkeypatch.setattr(loop, "make_validation", make_validation)
