@@ -160,7 +160,7 @@ def test_replay_names_the_first_bad_operation(exploded, capsys):
     shown = capsys.readouterr().out
     assert "stage single, step 1, seed 0" in shown
     assert "not finite, parameters before the step: none" in shown
-    assert "conv_general_dilated in jvp(Ocloc)" in shown
+    assert "conv_general_dilated in jvp(Ocloc.encode)" in shown
 
 
 def test_the_same_command_finds_the_same_step_and_keeps_the_box(exploded):

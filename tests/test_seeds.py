@@ -23,6 +23,7 @@ from ocloc_jax import (
     recipes,
     seeds,
     train,
+    validation,
     weights,
 )
 
@@ -285,7 +286,7 @@ def fake_training(monkeypatch, background_share: float) -> None:
 
     def make_validation(plan, *_):
         scores = {seed: {"loss": 1.0} for seed in plan.make_seeds().numbers}
-        return mock.Mock(return_value=scores)  # which also can prepare itself
+        return mock.Mock(validation.Validation, return_value=scores)
 
     monkeypatch.setattr(loop.train, "make_train_step", make_train_step)
     monkeypatch.setattr(loop, "make_validation", make_validation)

@@ -108,12 +108,14 @@ def _conv_backward(
         turned = after(kernel, dy)[::-1, ::-1].swapaxes(2, 3)
         dx = conv(dy, turned, 1, len(kernel) - 1 - pad)
     else:
-        (dx,) = jax.vjp(lambda x: function(x, kernel), active)[1](dy)
+        (dx,) = jax.linear_transpose(lambda x: function(x, kernel), active)(dy)
     d_kernel = jax.lax.platform_dependent(
         active,
         dy,
         cpu=lambda x, dy: _kernel_gradient(x, dy, stride, pad),
-        default=lambda x, dy: jax.vjp(lambda k: function(x, k), kernel)[1](dy)[0],
+        default=lambda x, dy: jax.linear_transpose(
+            lambda kernel: function(x, kernel), kernel
+        )(dy)[0],
     )
     return silu_gradient(x, dx) if activate else dx, d_kernel
 

@@ -2,7 +2,8 @@
 
 Only matrix products and convolutions count, a multiplication and an addition each:
 they are nearly all of it. Compilers' own figures take the body of a loop for one
-round, so they miss most of a scan; here it counts as often as it runs.
+round, so they miss most of a scan; here it counts as often as it runs. What CPUs
+compute in another way is counted as GPUs and TPUs do it.
 """
 
 import math
@@ -35,8 +36,8 @@ def _equation(equation: core.JaxprEqn) -> int:
         return _convolution(equation)
     inner = [_jaxpr(jaxpr) for jaxpr in _inside(params)]
     if name == "cond":
-        # Forms for different platforms do the same, some with zeros put in.
-        return min(inner) if params.get("branches_platforms") else max(inner)
+        platforms = params.get("branches_platforms")
+        return inner[platforms.index(None)] if platforms else max(inner)
     return sum(inner) * _times(name, params)
 
 
