@@ -105,7 +105,9 @@ def _conv_backward(
     active = silu(after(x, dy)) if activate else x
     function = functools.partial(convolve, stride=stride, padding=[(pad, pad)] * 2)
     if stride == 1:
-        turned = after(kernel, dy)[::-1, ::-1].swapaxes(2, 3)
+        if kernel.size > dy[0].size:  # worth not being turned and transformed too early
+            kernel = after(kernel, dy)
+        turned = kernel[::-1, ::-1].swapaxes(2, 3)
         dx = conv(dy, turned, 1, len(kernel) - 1 - pad)
     else:
         (dx,) = jax.linear_transpose(lambda x: function(x, kernel), active)(dy)
