@@ -58,6 +58,7 @@ def published(dataset: str, variant: str = "published") -> ml_collections.Config
         num_iterations=3,
         remat="none",
         dtype="float32",
+        num_parts=1,  # 4 on a CPU, for its threads; see docs/performance.md
     )
     config.objective = dict(num_slots=7, sigma_x=0.2, alpha=4.5)
     config.data = dict(name=f"multiview_{dataset}/released", data_dir="data")

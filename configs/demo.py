@@ -45,6 +45,7 @@ def get_config(variant: str = "demo") -> ml_collections.ConfigDict:
         num_iterations=TRAIN_ITERATIONS + 2,
         remat="none",
         dtype="float32",
+        num_parts=1,
     )
     # The likelihood sums over pixels and the KL does not: sigma_x follows the size.
     config.objective = dict(num_slots=4, sigma_x=0.07, alpha=4.5)
