@@ -7,6 +7,7 @@ are kept on disk between runs where JAX has a cache directory.
 
 import ctypes
 import functools
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -65,7 +66,7 @@ class Programs:
         start = time.monotonic()
         compiled = self._step.lower(self._state, self._batches[num_views]).compile()
         seconds = time.monotonic() - start
-        give_back_memory()
+        _tidy_up()
         with self._lock:
             self._count += 1
             self._say(
@@ -106,7 +107,7 @@ class Ahead:
 
     def _compile(self, *args: Any) -> Compiled:
         compiled = self._function.lower(*args).compile()
-        give_back_memory()
+        _tidy_up()
         return compiled
 
 
@@ -121,6 +122,7 @@ def background() -> Iterator[futures.Executor]:
         yield pool
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+        gc.unfreeze()
 
 
 def _obtain(begun: futures.Future, make: Callable[[], Compiled]) -> Compiled:
@@ -133,6 +135,17 @@ def _placed_shape(x: Any) -> Any:
     if not isinstance(x, jax.Array):
         return x
     return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
+
+
+def _tidy_up() -> None:
+    """After compiling: memory is given back, and what stays is not looked at again.
+
+    Python's garbage collector would otherwise go through all that was ever traced, time
+    and again.
+    """
+    give_back_memory()
+    gc.collect()
+    gc.freeze()
 
 
 def give_back_memory() -> None:
