@@ -146,14 +146,14 @@ def run_stage(
         )
         guard = blackbox.Guard(name, recorder, plan.num_seeds)
         duties = _Duties(plan, model, seeds, log, guard, best, validate, draw)
-        if start < plan.num_steps:
-            duties.prepare(pool, state.params)
         vote = distributed.Vote(seeds.sharding("data"))
         frozen = seeds.frozen(state)
         for step, batch in enumerate(make_batches(start, plan.num_steps), start + 1):
             if frozen.all():
                 raise AllDead(_obituary(name, step - 1, plan, directory))
             state, metrics = step_fn(state, batch)
+            if step == start + 1:  # not before: the first step comes first
+                duties.prepare(pool, state.params)
             guard.watch(step, metrics, frozen)
             stop = vote(bool(asked))
             state, frozen = duties.after(step, state, metrics, frozen)
