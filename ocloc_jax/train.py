@@ -13,12 +13,12 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ocloc_jax import data, gradients, losses, schedules
+from ocloc_jax.gradients import Metrics
 from ocloc_jax.losses import Objective
 from ocloc_jax.metrics.training import training_metrics
 from ocloc_jax.models import noise as noise_lib
 from ocloc_jax.models.ocloc import Ocloc, Outputs
 
-Metrics = dict[str, Float[Array, ""]]
 TrainStep = Callable[..., tuple["TrainState", Metrics]]  # see `make_train_step`
 EvalStep = Callable[[PyTree, data.Batch, PRNGKeyArray], dict[str, Array]]
 
