@@ -44,7 +44,8 @@ def create_state(
     return TrainState(
         step=jnp.zeros((), jnp.int32),
         params=params,
-        opt_state=optimizer.init(params),
+        # As one program: array by array it takes a second.
+        opt_state=jax.jit(optimizer.init)(params),
         key=jax.random.key(seed),
     )
 

@@ -4,7 +4,10 @@ Everything is cut from one uniform draw: XLA takes half a second to compile each
 separate one, which for a model of this size would be most of a minute.
 """
 
+import functools
 import math
+import types
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +51,8 @@ def init(
     return scaled.scale(params, model.sizes) if style == "scaled" else params
 
 
-def parameter_shapes(model: Ocloc) -> dict[Path, Shape]:
+@functools.lru_cache
+def parameter_shapes(model: Ocloc) -> Mapping[Path, Shape]:
     """Path and shape of every parameter, without computing anything."""
     size = max(model.sizes.background.upsampling, model.sizes.objects.upsampling, 2)
 
@@ -57,11 +61,12 @@ def parameter_shapes(model: Ocloc) -> dict[Path, Shape]:
         return model.init(key, jnp.zeros((1, size, size, 3)), noise)["params"]
 
     tree = jax.eval_shape(trace, jax.random.key(0))
-    return {k: v.shape for k, v in traverse_util.flatten_dict(tree).items()}
+    flat = traverse_util.flatten_dict(tree)
+    return types.MappingProxyType({k: v.shape for k, v in flat.items()})
 
 
 def _initial(
-    path: Path, shapes: dict[Path, Shape], draw: Float[Array, " n"], key: PRNGKeyArray
+    path: Path, shapes: Mapping[Path, Shape], draw: Float[Array, " n"], key: PRNGKeyArray
 ) -> Array:
     if path[-1] == "scale":
         return jnp.ones(shapes[path])
@@ -73,7 +78,7 @@ def _initial(
     return value
 
 
-def _bound(path: Path, shapes: dict[Path, Shape]) -> float:
+def _bound(path: Path, shapes: Mapping[Path, Shape]) -> float:
     """Largest absolute value of a parameter that starts uniform around 0."""
     *parents, layer, kind = path
     if layer == "position" and "decoder" in parents:  # inside a sine
