@@ -75,8 +75,9 @@ def run(config: Config, workdir: pathlib.Path) -> pathlib.Path:
     params = first_params(config, model, next(iter(plans.values())))
     claim(workdir, config)
     if distributed.is_main():
-        (workdir / "parameters.txt").write_text(parameters.table(model))
-        print(parameters.summary(model))
+        shapes = parameters.shapes(params[0])
+        (workdir / "parameters.txt").write_text(parameters.table(shapes))
+        print(parameters.summary(shapes))
     splits = {split: load_scenes(config, split) for split in ("train", "validation")}
     checks.check_scenes(config, splits)
     for plan in plans.values():

@@ -186,14 +186,17 @@ def kl_normal(
 def kl_rho(tau: Float[Array, "*b k 2"], alpha: float) -> Float[Array, "*b k"]:
     """From Beta(tau) to the prior Beta(alpha / K, 1) of each object's probability."""
     prior = alpha / tau.shape[-2]
-    tau_1, tau_2 = tau[..., 0], tau[..., 1]
-    total = tau_1 + tau_2
-    normaliser = gammaln(total) - gammaln(tau_1) - gammaln(tau_2) - jnp.log(prior)
+    taus = _with_sum(tau)
+    (tau_1, tau_2, total), (psi_1, psi_2, psi_total) = taus, digamma(taus)
+    log_1, log_2, log_total = gammaln(taus)
     return (
-        normaliser
-        + (tau_1 - prior) * digamma(tau_1)
-        + (tau_2 - 1) * digamma(tau_2)
-        - (total - prior - 1) * digamma(total)
+        log_total
+        - log_1
+        - log_2
+        - jnp.log(prior)
+        + (tau_1 - prior) * psi_1
+        + (tau_2 - 1) * psi_2
+        - (total - prior - 1) * psi_total
     )
 
 
@@ -202,11 +205,17 @@ def kl_presence(
 ) -> Float[Array, "*b k"]:
     """From Bernoulli(kappa) to Bernoulli(rho), expected over rho ~ Beta(tau)."""
     kappa, absent = jax.nn.sigmoid(logit), jax.nn.sigmoid(-logit)
+    psi_1, psi_2, psi_total = digamma(_with_sum(tau))
     return (
-        digamma(tau.sum(axis=-1))
-        + kappa * (jax.nn.log_sigmoid(logit) - digamma(tau[..., 0]))
-        + absent * (jax.nn.log_sigmoid(-logit) - digamma(tau[..., 1]))
+        psi_total
+        + kappa * (jax.nn.log_sigmoid(logit) - psi_1)
+        + absent * (jax.nn.log_sigmoid(-logit) - psi_2)
     )
+
+
+def _with_sum(tau: Float[Array, "*b k 2"]) -> Float[Array, "3 *b k"]:
+    """Both and their sum as one array: every digamma takes a second to compile."""
+    return jnp.stack([tau[..., 0], tau[..., 1], tau.sum(axis=-1)])
 
 
 def shape_regularisers(scene: Scene, coefficients: Coefficients) -> Terms:

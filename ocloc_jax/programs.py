@@ -194,10 +194,14 @@ def upcoming(
         batch, pipeline = pipeline.global_shape, pipeline.pipelines[0]
     else:
         batch = (pipeline.batch_size,)
-    scenes = pipeline.scenes
-    image = scenes.decode(scenes[0], [0], ("image",))["image"]
+    image_size = _image_size(pipeline.scenes)
     met = map(pipeline.num_views_at, range(start, min(stop, start + _LOOK_AHEAD)))
     order = dict.fromkeys(met)
     if stop > start + _LOOK_AHEAD:
         order |= dict.fromkeys(pipeline.view_counts)
-    return {m: batch_shapes(batch, m, image.shape[1:3]) for m in order}
+    return {m: batch_shapes(batch, m, image_size) for m in order}
+
+
+def _image_size(scenes: data.Scenes) -> tuple[int, int]:
+    known = scenes.metadata.get("image_size")
+    return known or scenes.decode(scenes[0], [0], ("image",))["image"].shape[1:3]

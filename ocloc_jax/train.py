@@ -142,7 +142,7 @@ def make_train_step(
             gradient = mean_over_devices(gradient, mesh)
         grads, metrics = gradient(state.params, (images, noise))
         grads = hold_back(grads, coefficients.ratio_dec)
-        metrics |= {"grad_norm": optax.tree.norm(grads)}
+        metrics |= {"grad_norm": jnp.linalg.norm(ravel_pytree(grads)[0])}
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         state = state.replace(step=state.step + 1, params=params, opt_state=opt_state)

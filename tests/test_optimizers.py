@@ -59,23 +59,29 @@ def test_the_rest_is_left_to_adam():
         np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
-def test_arranged_alike_or_not_makes_no_difference():
-    """Matrices of one shape are stacked; each is still treated by itself."""
-    kernels = {f"net_{i}": {"kernel": jnp.zeros((24, 40))} for i in range(3)}
+SHARING = [(24, 40), (24, 40), (40, 24), (24, 36), (5, 5, 3, 16), (2, 16, 48)]
+
+
+def test_matrices_that_share_a_room_are_treated_by_themselves():
+    """Whatever their shapes: in a room of its own, each has the same update."""
+    kernels = {f"net_{i}": {"kernel": jnp.zeros(x)} for i, x in enumerate(SHARING)}
     grads, together = first_update("muon", kernels | {"bias": jnp.zeros(5)})
+    assert len(optimizers.arrange(kernels)) == 1
     for name, one in kernels.items():
         optimizer = optimizers.make(RATE, 1e9, "muon")
         tree = {name: one, "bias": jnp.zeros(5)}
         own = {key: grads[key] for key in tree}
         alone, _ = optimizer.update(own, optimizer.init(tree), tree)
-        np.testing.assert_allclose(
-            alone[name]["kernel"], together[name]["kernel"], atol=1e-7
-        )
+        alone, shared = alone[name]["kernel"], together[name]["kernel"]
+        np.testing.assert_allclose(alone, shared, atol=1e-5 * np.abs(alone).max())
 
 
-def test_every_parameter_of_the_demo_has_a_place_and_most_are_in_matrices():
+def test_matrices_of_the_demo_are_in_few_rooms_and_most_parameters_in_matrices():
     model = Ocloc(demo.small_sizes())
     params = jax.eval_shape(lambda key: initial.init(model, key), jax.random.key(0))
-    sizes = {k: x.size for k, x in jax.eval_shape(optimizers.arrange, params).items()}
-    assert sum(sizes.values()) == sum(x.size for x in jax.tree.leaves(params))
-    assert sizes["rest"] < 0.1 * sum(sizes.values())
+    arranged = jax.eval_shape(optimizers.arrange, params)
+    sizes = {name: x.size for name, x in arranged.items()}
+    total = sum(x.size for x in jax.tree.leaves(params))
+    assert len(sizes) <= 8
+    assert total <= sum(sizes.values()) < 1.3 * total
+    assert sizes["rest"] < 0.1 * total

@@ -28,6 +28,7 @@ class RenderedScenes:
         self.metadata = {
             "dataset": "ray-traced",
             "num_objects": spec.max_objects,
+            "image_size": (spec.size, spec.size),
             "seed": seed,
             "spec": dataclasses.asdict(spec),
         }

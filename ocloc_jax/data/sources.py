@@ -19,7 +19,8 @@ class Scenes(Protocol):
       keys: The arrays that every scene can give.
       view_counts: How many views each scene has; its length is that of the dataset.
       metadata: What is known beyond the scenes: `dataset` (its name), `fingerprint`,
-        `num_objects` (the largest number in a scene, the background's index).
+        `num_objects` (the largest number in a scene, the background's index),
+        `image_size` (height and width, where no scene has to be read to tell).
     """
 
     keys: tuple[str, ...]

@@ -2,7 +2,6 @@
 
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64
-from scipy import optimize
 
 
 def match(overlap: Float64[np.ndarray, "n k"]) -> Int64[np.ndarray, " n"]:
@@ -17,6 +16,8 @@ def match(overlap: Float64[np.ndarray, "n k"]) -> Int64[np.ndarray, " n"]:
             f"{num_slots} object slots cannot be matched to {num_objects} objects: "
             "predict with at least as many slots as `masks` has objects."
         )
+    from scipy import optimize  # half a second, which training can do without
+
     _, slots = optimize.linear_sum_assignment(overlap, maximize=True)
     return slots.astype(np.int64)
 

@@ -66,7 +66,10 @@ def parameter_shapes(model: Ocloc) -> Mapping[Path, Shape]:
 
 
 def _initial(
-    path: Path, shapes: Mapping[Path, Shape], draw: Float[Array, " n"], key: PRNGKeyArray
+    path: Path,
+    shapes: Mapping[Path, Shape],
+    draw: Float[Array, " n"],
+    key: PRNGKeyArray,
 ) -> Array:
     if path[-1] == "scale":
         return jnp.ones(shapes[path])

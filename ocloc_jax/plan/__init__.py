@@ -13,6 +13,7 @@ from typing import Any
 import ml_collections
 
 from ocloc_jax import checks, experiment, parameters
+from ocloc_jax.models.initial import parameter_shapes
 from ocloc_jax.plan import costs, hardware, steps, tables, targets
 
 DEFAULTS = {"target": "here", "utilisation": 0.3, "views": ()}
@@ -23,6 +24,7 @@ def run(config: ml_collections.ConfigDict, workdir: pathlib.Path) -> dict[str, A
     options = {**DEFAULTS, **config.get("plan", {})}
     target = targets.find(options["target"])
     checks.check(config, target.num_devices)
+    shapes = parameter_shapes(experiment.make_model(config))
     stages = []
     for name in experiment.stage_names(config):
         programs = steps.plan_stage(config, name, target, options["views"])
@@ -33,7 +35,7 @@ def run(config: ml_collections.ConfigDict, workdir: pathlib.Path) -> dict[str, A
         "accelerator": target.accelerator and dataclasses.asdict(target.accelerator),
         "model": {k: config.model[k] for k in ("dtype", "remat", "mode", "shadows")},
         "utilisation": options["utilisation"],
-        "parameters": parameters.by_module(experiment.make_model(config)),
+        "parameters": parameters.by_module(shapes),
         "stages": stages,
         "elsewhere": costs.elsewhere(
             stages, config.model.dtype, options["utilisation"], hardware.ACCELERATORS
