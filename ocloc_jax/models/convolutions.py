@@ -21,7 +21,7 @@ from ocloc_jax.models.activation import after, silu, silu_gradient
 
 Padding = Sequence[tuple[int, int]]
 
-_CACHE = 2**20  # numbers that a core keeps at hand while it sums over positions
+_CACHE = 2**18  # numbers that a core keeps at hand while it sums over positions
 
 # Groups of images that are summed over independently, on the threads of a CPU; more
 # take turns in a loop, or the program would become too long to compile.
