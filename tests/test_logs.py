@@ -1,6 +1,8 @@
 """What people watch: rows once each, also after a stop, in every form."""
 
 import io
+import os
+import subprocess
 import sys
 import types
 
@@ -52,6 +54,24 @@ def test_pictures_go_to_tensorboard_and_beside_the_rows(tmp_path):
     assert [step for step, _ in found] == [1, 2]
     decoded = PIL.Image.open(io.BytesIO(found[0][1].encoded_image_string))
     np.testing.assert_array_equal(decoded, pictures[0])
+
+
+def test_tensorboard_does_not_load_pytorch(tmp_path):
+    """Where that is installed it would take two seconds of every start."""
+    (tmp_path / "torch.py").write_text("raise RuntimeError('loaded')")
+    program = (
+        "import pathlib, sys; from ocloc_jax import logs; "
+        f"logs.TensorBoard(pathlib.Path({str(tmp_path)!r}), keep_until=0).close(); "
+        "print('torch' in sys.modules)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert told.stdout == "False\n"
 
 
 def test_numbers_that_are_none_stay_readable(tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ocloc_jax import data, programs
+from ocloc_jax import scenes as ray_tracer
 
 
 def shapes(num_views: int):
@@ -148,6 +149,14 @@ def test_upcoming_shapes_are_those_of_the_batches():
         assert {k: (v.shape, v.dtype) for k, v in planned.items()} == {
             k: (v.shape, v.dtype) for k, v in batch.items()
         }
+
+
+def test_no_scene_is_rendered_to_know_its_size(monkeypatch):
+    scenes = data.RenderedScenes(ray_tracer.SceneSpec(size=8, num_views=2), 0, 4)
+    monkeypatch.setattr(scenes, "decode", lambda *_: pytest.fail("rendered"))
+    pipeline = data.TrainPipeline(scenes, 2, stage="single")
+    (shapes,) = programs.upcoming(pipeline, 0, 10).values()
+    assert shapes["image"].shape == (2, 1, 8, 8, 3)
 
 
 def test_only_what_is_left_of_a_stage_is_planned():
