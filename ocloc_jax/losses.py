@@ -214,7 +214,7 @@ def kl_presence(
 
 
 def _with_sum(tau: Float[Array, "*b k 2"]) -> Float[Array, "3 *b k"]:
-    """Both and their sum as one array: every digamma takes a second to compile."""
+    """Both and their sum as one array: every digamma is a dozen loops to compile."""
     return jnp.stack([tau[..., 0], tau[..., 1], tau.sum(axis=-1)])
 
 
