@@ -63,8 +63,8 @@ def _arranged(inner: optax.GradientTransformation) -> optax.GradientTransformati
 def arrange(tree: PyTree) -> dict[str, Array]:
     """Matrices stacked in a few rooms, and all the rest as one vector.
 
-    Each kind of room costs half a second to compile. Zeros around a matrix do not change
-    what Muon makes of it, nor does turning it over.
+    Each kind of room costs half a second to compile. Zeros around a matrix do not
+    change what Muon makes of it, nor does turning it over.
     """
     parts: dict[str, list[Array]] = {}
     for x, place in _places(tree):
