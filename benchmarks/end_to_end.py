@@ -60,6 +60,8 @@ def first_step(home: str, name: str, steps: int) -> float:
         while not (found := rows(home, name)) and process.poll() is None:
             time.sleep(0.01)
         process.terminate()
+    if not found:
+        raise RuntimeError("training ended before its first step, see above")
     return found[0]["time"] - started
 
 

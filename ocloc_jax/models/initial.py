@@ -4,10 +4,7 @@ Everything is cut from one uniform draw: XLA takes half a second to compile each
 separate one, which for a model of this size would be most of a minute.
 """
 
-import functools
 import math
-import types
-from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -51,8 +48,7 @@ def init(
     return scaled.scale(params, model.sizes) if style == "scaled" else params
 
 
-@functools.lru_cache
-def parameter_shapes(model: Ocloc) -> Mapping[Path, Shape]:
+def parameter_shapes(model: Ocloc) -> dict[Path, Shape]:
     """Path and shape of every parameter, without computing anything."""
     size = max(model.sizes.background.upsampling, model.sizes.objects.upsampling, 2)
 
@@ -61,15 +57,11 @@ def parameter_shapes(model: Ocloc) -> Mapping[Path, Shape]:
         return model.init(key, jnp.zeros((1, size, size, 3)), noise)["params"]
 
     tree = jax.eval_shape(trace, jax.random.key(0))
-    flat = traverse_util.flatten_dict(tree)
-    return types.MappingProxyType({k: v.shape for k, v in flat.items()})
+    return {k: v.shape for k, v in traverse_util.flatten_dict(tree).items()}
 
 
 def _initial(
-    path: Path,
-    shapes: Mapping[Path, Shape],
-    draw: Float[Array, " n"],
-    key: PRNGKeyArray,
+    path: Path, shapes: dict[Path, Shape], draw: Float[Array, " n"], key: PRNGKeyArray
 ) -> Array:
     if path[-1] == "scale":
         return jnp.ones(shapes[path])
@@ -81,7 +73,7 @@ def _initial(
     return value
 
 
-def _bound(path: Path, shapes: Mapping[Path, Shape]) -> float:
+def _bound(path: Path, shapes: dict[Path, Shape]) -> float:
     """Largest absolute value of a parameter that starts uniform around 0."""
     *parents, layer, kind = path
     if layer == "position" and "decoder" in parents:  # inside a sine
